@@ -1,0 +1,1 @@
+"""Say what the bytes of a tensor mean: formats, tensors, and their NumPy decoding."""

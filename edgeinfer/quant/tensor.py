@@ -1,0 +1,49 @@
+"""Define Tensor, the currency from the loader to the kernels: a name, a shape, a format, bytes."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.quant.formats import Format
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """One weight as stored.
+
+    `shape` is in NumPy order: (rows, columns), GGUF's `ne` reversed; the last axis is contiguous.
+    `data` is uint8, one-dimensional, read-only and exactly `n_bytes` long, most often a view of
+    the mapped file (the view keeps the map alive).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    format: Format
+    data: npt.NDArray[np.uint8]
+
+    @property
+    def n_columns(self) -> int:
+        """Values in one row."""
+        return self.shape[-1]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows over all leading axes; 1 for a vector."""
+        return math.prod(self.shape[:-1])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.format.row_bytes(self.shape[-1])
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.n_rows * self.row_bytes
+
+    @property
+    def row_data(self) -> npt.NDArray[np.uint8]:
+        """The same bytes as (n_rows, row_bytes)."""
+        return self.data.reshape(self.n_rows, self.row_bytes)

@@ -7,6 +7,21 @@
 
 /* cdef begin */
 
+/* What every fallible call returns. */
+enum {
+    EI_OK = 0,
+    EI_CANCELLED = 1,
+    EI_FORKED = 2,
+    EI_NO_MEMORY = 3,
+    EI_BAD_ARGUMENT = 4,
+    EI_NON_FINITE = 5
+};
+
+/* -- threads -------------------------------------------------------------------------------- */
+
+/* CPUs this process may use by affinity and cgroup quota, at least 1. */
+int32_t ei_default_threads(void);
+
 /* -- sampling ------------------------------------------------------------------------------- */
 
 /* cdef end */

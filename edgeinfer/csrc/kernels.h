@@ -1,0 +1,98 @@
+/* edgeinfer/csrc/kernels.h: what a kernel is given, and the table that holds one pointer per kernel.
+ *
+ * Every kernel obeys the arithmetic law (formats.h, ops/math_template.h, ops/attention_template.h):
+ * equal inputs give equal bits whatever the ISA, the number of columns or the order of calls.
+ */
+#ifndef EI_KERNELS_H
+#define EI_KERNELS_H
+
+#include "base.h"
+#include "formats.h"
+
+/* Activations of n tokens, quantized for the integer kernels: one form for every weight format.
+ *
+ * Tokens stand in tiles of EI_TILE; the last tile is as wide as its tokens (w = min(8, n - 8*tile)).
+ * Inside a tile, column t:   q     dword [k/4][w]   four s8 of k .. k+3
+ *                            d     f32   [k/32][w]  scale: x ~ d*q, d = max|x| / 127
+ *                            ds    f32   [k/32][w]  d * (float)(sum of the 32 q)
+ *                            sums  dword [k/32][w]  int16 sums of the first and the second 16 q
+ * x is the same tiling of the f32 values, [k][w], for float weights; NULL where no consumer needs it.
+ * A tile begins at 8*tile*(elements per token) of each plane.
+ */
+typedef struct {
+    int32_t n_tokens;
+    int32_t width; /* K: elements per token, a multiple of 32 when q is used */
+    int8_t *q;
+    float *d, *ds;
+    int32_t *sums;
+    float *x;
+} ei_acts;
+
+/* One KV layer's pages. A page holds 64 positions of every KV head, head after head:
+ *   keys    f16 [n_kv_heads][64/16][key_dim][16]     lane = position mod 16
+ *   values  f16 [n_kv_heads][64][value_dim]
+ */
+typedef struct {
+    uint16_t *keys, *values;
+    int32_t n_kv_heads, key_dim, value_dim;
+    int32_t window; /* 0: none; else position p sees p-window+1 .. p */
+} ei_kv;
+
+/* Query rows of one KV head. Row r is one query head of one token: its position is last[r], it sees
+ * first[r] .. last[r]; both are absolute positions of one sequence whose pages are listed in pages. */
+typedef struct {
+    const ei_kv *kv;
+    const int32_t *pages; /* page id of positions 64*i .. 64*i+63 */
+    int32_t kv_head;
+    int32_t n_rows;
+    const float *q; /* (n_rows, key_dim), already multiplied by the attention scale */
+    const int32_t *first, *last;
+    float softcap;      /* 0: none */
+    const float *sinks; /* one logit per row, or NULL */
+} ei_attention_rows;
+
+typedef void (*ei_matmul_fn)(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out);
+
+/* fn of act and gated; the order is shared with Python */
+enum { EI_SILU, EI_GELU_TANH, EI_GELU_ERF, EI_RELU, EI_RELU2, EI_SIGMOID, EI_TANH, EI_SOFTPLUS, EI_N_FUNCTIONS };
+
+typedef struct {
+    const char *isa;
+    int32_t max_columns; /* tokens one matmul call may compute */
+    /* out[c*16 + lane] for columns column .. column+c of a tile; index [format][c - 1] */
+    ei_matmul_fn matmul[EI_N_FORMATS][EI_TILE];
+
+    /* rows of floats */
+    void (*quantize)(const float *x, int32_t token, ei_acts *acts);  /* one token's row into every plane acts has */
+    /* 32*n_blocks values of one token, from element first (a multiple of 32), into the planes */
+    void (*quantize_part)(const float *x, int32_t token, int32_t first, int32_t n_blocks, ei_acts *acts);
+    void (*rms_norm)(const float *x, const float *weight, float *y, int32_t n, float eps); /* weight NULL: 1; y may be x */
+    void (*add)(const float *a, const float *b, float alpha, float *y, int32_t n);         /* y = a + alpha*b, two roundings */
+    void (*multiply)(const float *a, const float *b, float *y, int32_t n);
+    void (*scale)(const float *x, float by, float softcap, float *y, int32_t n);           /* cap*tanh(by*x/cap), cap 0: by*x */
+    void (*act)(int32_t fn, const float *x, float *y, int32_t n);
+    void (*gated)(int32_t fn, const float *gate, const float *up, float *y, int32_t n);
+    /* n_heads heads of dim; the first 2*n_pairs of each turn. interleaved: pairs (2i, 2i+1), else (i, i+n_pairs) */
+    void (*rope)(float *x, int32_t n_heads, int32_t dim, int32_t n_pairs, int32_t interleaved, const float *cosines,
+                 const float *sines);
+
+    /* attention; scratch of attention_scratch(max rows) floats per thread */
+    void (*kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v); /* all heads of one token */
+    /* partial results of positions chunk*256 .. : m, l (n_rows), o (n_rows, value_dim). A row that sees none: m = -inf */
+    void (*attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
+    void (*attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc, const float *oc);
+    void (*attention_finish)(int32_t value_dim, float m, float l, const float *o, const float *sink, float *out);
+} ei_kernels;
+
+/* Most rows one attention_chunk call may get, and the scratch it needs. */
+enum { EI_ATTENTION_ROWS = 32, EI_ATTENTION_SCRATCH = EI_ATTENTION_ROWS * (EI_CHUNK_LEN + 16) };
+
+/* cos and sin of position*inv_freq[i], times mscale: computed in double by our own sequence, so the same everywhere */
+void ei_rope_row(int32_t position, const float *inv_freq, int32_t n, float mscale, float *cosines, float *sines);
+
+/* The table of a level by name ("scalar", "avx2", "avx512", "neon"), or NULL when this build or CPU lacks it. */
+const ei_kernels *ei_kernels_of(const char *isa);
+/* The table in use: the best level, or what EDGEINFER_ISA names. */
+const ei_kernels *ei_kernels_chosen(void);
+
+#endif

@@ -1,0 +1,46 @@
+# Every check of the project. PYTHON is a Python with edgeinfer's extras test and dev installed.
+PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
+BIN := $(dir $(shell command -v $(PYTHON)))
+C_FILES := $(shell find edgeinfer/csrc tests/csrc -name '*.[ch]' 2>/dev/null)
+
+.PHONY: all check test asan isa soak proof bench build clean
+
+all: check test
+
+check:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	$(BIN)lint-imports
+	$(BIN)clang-format --dry-run -Werror $(C_FILES)
+
+test:
+	$(PYTHON) -m pytest
+
+# The C tests under the address and undefined-behaviour sanitizers.
+asan:
+	$(PYTHON) tools/run_c_tests.py --sanitize
+
+# Kernel tests and C tests at every ISA: this CPU's, NEON under qemu, AVX-512 through SIMDe.
+isa:
+	$(PYTHON) tools/run_c_tests.py --every-isa
+	$(PYTHON) tools/run_c_tests.py --aarch64
+	$(PYTHON) tools/run_c_tests.py --kernel-tests
+
+# Long runs that look for leaks, races and hangs.
+soak:
+	$(PYTHON) -m pytest -m soak --timeout=3600
+
+# Everything a release claims, from a clean tree.
+proof:
+	EDGEINFER_REQUIRE_NATIVE=1 .ci/run
+
+bench:
+	$(PYTHON) -m edgeinfer.cli bench smollm2 --json
+
+build:
+	$(PYTHON) -m build
+
+clean:
+	rm -rf build dist *.egg-info
+	find edgeinfer -name '*.so' -delete

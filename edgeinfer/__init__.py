@@ -1,0 +1,69 @@
+"""Offer the public names; the heavy ones are imported at their first use."""
+
+from importlib import import_module
+
+from edgeinfer.errors import (
+    BackendError,
+    CancelledError,
+    ContextOverflowError,
+    EdgeInferError,
+    InvalidParameterError,
+    MissingTensorError,
+    ModelClosedError,
+    ModelFormatError,
+    ModelNotFoundError,
+    NonFiniteError,
+    ResourceError,
+    TemplateError,
+    UnsupportedModelError,
+)
+
+# Type checkers take a variable of this name for true; importing typing costs 5 ms.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from edgeinfer.model import Completion, Model, load, load_tokenizer
+    from edgeinfer.text.tokenizer import Tokenizer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackendError",
+    "CancelledError",
+    "Completion",
+    "ContextOverflowError",
+    "EdgeInferError",
+    "InvalidParameterError",
+    "MissingTensorError",
+    "Model",
+    "ModelClosedError",
+    "ModelFormatError",
+    "ModelNotFoundError",
+    "NonFiniteError",
+    "ResourceError",
+    "TemplateError",
+    "Tokenizer",
+    "UnsupportedModelError",
+    "__version__",
+    "load",
+    "load_tokenizer",
+]
+
+_HOME = {
+    "Completion": "edgeinfer.model",
+    "Model": "edgeinfer.model",
+    "Tokenizer": "edgeinfer.text.tokenizer",
+    "load": "edgeinfer.model",
+    "load_tokenizer": "edgeinfer.model",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'edgeinfer' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

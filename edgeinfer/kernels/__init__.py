@@ -1,0 +1,1 @@
+"""Turn programs into results: one folder a backend, all behind `backend.py`."""

@@ -1,0 +1,233 @@
+"""Say what a backend is: it compiles a program over weights, then runs ragged steps of tokens.
+
+Knows no format and no arithmetic; finds the backends by name and checks the batches they are given.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.errors import BackendError, InvalidParameterError
+from edgeinfer.program.program import Program
+from edgeinfer.quant.tensor import Tensor
+
+PAGE_LEN = 64  # positions of one KV page
+BACKENDS = ("native", "jit", "reference")  # best first
+
+Ids: TypeAlias = npt.NDArray[np.int32]
+Progress: TypeAlias = Callable[[int, int], None]  # bytes of weights done, bytes of all weights
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bound what an executable must be able to hold.
+
+    n_ctx: longest sequence, in tokens. n_pages: KV pages that may exist at once; each holds
+    PAGE_LEN positions of one sequence in every KV layer. n_batch: most tokens in one step.
+    n_threads: 0 takes the count from the process's affinity and CPU quota. kv_type: how keys and
+    values are stored, "f16" (the reference backend keeps float32 whatever it says).
+    """
+
+    n_ctx: int
+    n_pages: int
+    n_batch: int = 512
+    n_threads: int = 0
+    kv_type: str = "f16"
+
+    def __post_init__(self) -> None:
+        for name, least in (("n_ctx", 1), ("n_pages", 1), ("n_batch", 1), ("n_threads", 0)):
+            found = getattr(self, name)
+            if not least <= found < 1 << 31:
+                raise InvalidParameterError(
+                    f"limits: {name}: found {found} (need at least {least})"
+                )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Name one step's tokens, T of them, of S sequences, without padding.
+
+    tokens: int32 (T,). positions: int32 (T,), each token's absolute position in its sequence.
+    sequences: int32 (T,), each token's row of `page_tables`; the tokens of one sequence stand
+    together with consecutive positions. page_tables: int32 (S, most pages): position p of
+    sequence s lives in page `page_tables[s, p // PAGE_LEN]`. wanted: int32 (R,), ascending, the
+    rows whose logits are wanted; may be empty.
+    """
+
+    tokens: Ids
+    positions: Ids
+    sequences: Ids
+    page_tables: Ids
+    wanted: Ids
+
+
+class Cancel:
+    """A flag one thread sets to stop another's `run`; `cell` is the int32 a kernel polls."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self) -> None:
+        self.cell: Ids = np.zeros(1, np.int32)
+
+    def set(self) -> None:
+        """Ask the running step to stop."""
+        self.cell[0] = 1
+
+    def clear(self) -> None:
+        """Take the request back, before the next step."""
+        self.cell[0] = 0
+
+    @property
+    def is_set(self) -> bool:
+        """Tell whether a stop was asked for."""
+        return bool(self.cell[0])
+
+
+class Executable(Protocol):
+    """A program compiled over one model's weights, with its own KV pages and state."""
+
+    n_vocab: int
+    n_threads: int
+    weights_bytes: int
+    state_bytes: int
+
+    def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
+        """Run one step and return the logits of the wanted rows, `(R, n_vocab)` float32.
+
+        The array is a view valid until the next run. Raises InvalidParameterError before any work
+        if the batch breaks a limit, CancelledError soon after `cancel.set()`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free everything; calling it again does nothing."""
+        ...
+
+
+class Backend(Protocol):
+    """A way to run programs."""
+
+    name: str
+
+    def why_unavailable(self) -> str | None:
+        """Return why it cannot run here, or None if it can."""
+        ...
+
+    def compile(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        limits: Limits,
+        *,
+        progress: Progress | None = None,
+    ) -> Executable:
+        """Lay the weights out and make the program runnable.
+
+        Raises UnsupportedModelError if the backend lacks an op or a format, MissingTensorError if
+        the tensors do not answer the program, ResourceError if memory does not suffice.
+        """
+        ...
+
+
+def choose(name: str = "auto") -> Backend:
+    """Return the backend of this name; "auto" takes the fastest one that can run here.
+
+    Each backend is the constant BACKEND of `edgeinfer.kernels.<name>.backend`. Raises
+    InvalidParameterError for an unknown name, BackendError if the named one cannot run here.
+    """
+    if name == "auto":
+        return _best()
+    if name not in BACKENDS:
+        known = ", ".join(("auto", *BACKENDS))
+        raise InvalidParameterError(f"backend: found {name!r} (need one of {known})")
+    backend, reason = _find(name)
+    if backend is None:
+        raise BackendError(
+            f"backend '{name}': cannot run here: {reason}. `edgeinfer doctor` says more"
+        )
+    return backend
+
+
+def _best() -> Backend:
+    reasons: list[str] = []
+    for name in BACKENDS:
+        backend, reason = _find(name)
+        if backend is not None:
+            if reasons:
+                log.warning("using the slower backend '%s': %s", name, "; ".join(reasons))
+            return backend
+        reasons.append(f"{name}: {reason}")
+    raise BackendError("no backend can run here: " + "; ".join(reasons))
+
+
+def _find(name: str) -> tuple[Backend | None, str]:
+    module = f"edgeinfer.kernels.{name}"
+    if find_spec(module) is None or find_spec(f"{module}.backend") is None:
+        return None, "not part of this installation"
+    backend: Backend = import_module(f"{module}.backend").BACKEND
+    reason = backend.why_unavailable()
+    return (None, reason) if reason is not None else (backend, "")
+
+
+def check_batch(batch: Batch, limits: Limits, n_vocab: int) -> None:
+    """Raise InvalidParameterError, naming the field, unless a batch keeps every rule of `Batch`."""
+    for name, n_dims in (
+        ("tokens", 1),
+        ("positions", 1),
+        ("sequences", 1),
+        ("page_tables", 2),
+        ("wanted", 1),
+    ):
+        array = getattr(batch, name)
+        if array.dtype != np.int32 or array.ndim != n_dims:
+            raise _bad(name, f"{array.dtype}, {array.ndim} axes", f"int32, {n_dims} axes")
+    n_tokens = len(batch.tokens)
+    if not 1 <= n_tokens <= limits.n_batch:
+        raise _bad("tokens", f"{n_tokens} of them", f"1 to n_batch={limits.n_batch}")
+    for name in ("positions", "sequences"):
+        if len(getattr(batch, name)) != n_tokens:
+            raise _bad(name, f"{len(getattr(batch, name))} of them", f"{n_tokens}, one a token")
+    _need_range("tokens", batch.tokens, n_vocab)
+    _need_range("positions", batch.positions, limits.n_ctx)
+    _need_range("sequences", batch.sequences, len(batch.page_tables))
+    _need_range("wanted", batch.wanted, n_tokens)
+    if (np.diff(batch.wanted) <= 0).any():
+        raise _bad("wanted", batch.wanted.tolist(), "ascending rows")
+    _check_runs(batch, limits)
+
+
+def _check_runs(batch: Batch, limits: Limits) -> None:
+    starts = np.flatnonzero(np.diff(batch.sequences, prepend=np.int32(-1)))
+    order = batch.sequences[starts]
+    if len(np.unique(order)) != len(order):
+        raise _bad("sequences", order.tolist(), "the tokens of one sequence together")
+    steps = np.diff(batch.positions)
+    inside = np.ones(len(steps), bool)
+    inside[starts[1:] - 1] = False
+    if (steps[inside] != 1).any():
+        raise _bad("positions", "a gap or a repeat", "consecutive positions in each sequence")
+    ends = np.append(starts[1:], len(batch.tokens)) - 1
+    for row, last in zip(order, batch.positions[ends], strict=True):
+        n_pages = int(last) // PAGE_LEN + 1
+        if n_pages > batch.page_tables.shape[1]:
+            need = f"{n_pages} pages for position {last}"
+            raise _bad("page_tables", f"{batch.page_tables.shape[1]} pages", need)
+        _need_range("page_tables", batch.page_tables[row, :n_pages], limits.n_pages)
+
+
+def _need_range(name: str, array: Ids, end: int) -> None:
+    wrong = array[(array < 0) | (array >= end)]
+    if len(wrong):
+        raise _bad(name, int(wrong[0]), f"0 to {end - 1}")
+
+
+def _bad(name: str, found: object, need: str) -> InvalidParameterError:
+    return InvalidParameterError(f"batch: {name}: found {found} (need {need})")

@@ -91,9 +91,9 @@ def _q6_k(blocks: Bytes, out: Floats) -> None:
 
 def _iq4_xs(blocks: Bytes, out: Floats) -> None:
     low = blocks[:, 4:8, None] >> np.array([0, 4], np.uint8)
-    low = low.reshape(-1, 8) & 15
+    low = low.reshape(-1, 8) & np.uint8(15)
     high = blocks[:, 2:4, None] >> np.array([0, 2, 4, 6], np.uint8)
-    high = (high.reshape(-1, 8) & 3) << np.uint8(4)
+    high = (high.reshape(-1, 8) & np.uint8(3)) << np.uint8(4)
     scales = half(blocks, 0) * ((low | high).view(np.int8) - np.int8(32))
     _scale_by_run(scales, IQ4_VALUES[nibbles(blocks[:, 8:], 16)], out)
 

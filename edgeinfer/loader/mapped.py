@@ -1,0 +1,129 @@
+"""Map a model file read-only, once it is known to be an ordinary file that looks like GGUF."""
+
+import errno
+import mmap
+import os
+import stat
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.errors import EdgeInferError, ModelFormatError, ModelNotFoundError, ResourceError
+
+# What people pass by mistake, by its first bytes, and the way out.
+_LOOKALIKES: tuple[tuple[bytes, str], ...] = (
+    (b"version https://git-lfs", "a Git LFS pointer, not the model; run `git lfs pull`"),
+    (b"<!doctype", "an HTML page, not the model; the download failed"),
+    (b"<html", "an HTML page, not the model; the download failed"),
+    (b"<?xml", "an XML page, not the model; the download failed"),
+    (b"pk\x03\x04", "a ZIP archive (a PyTorch checkpoint or a wheel); a GGUF file is needed"),
+    (b"\x80\x02", "a Python pickle; a GGUF file is needed"),
+    (b"\x1f\x8b", "gzip-compressed; unpack it first"),
+    (b"\xfd7zxz", "xz-compressed; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "zstd-compressed; unpack it first"),
+    (b"ggml", "a GGML file, older than GGUF; get a current one"),
+    (b"lmgg", "a GGML file, older than GGUF; get a current one"),
+    (b"tjgg", "a GGML file, older than GGUF; get a current one"),
+    (b"fmgg", "a GGML file, older than GGUF; get a current one"),
+    (b"{", "JSON text; a GGUF file is needed"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """What tells a file from its changed or replaced self."""
+
+    device: int
+    inode: int
+    n_bytes: int
+    mtime_ns: int
+
+
+def display(path: str | os.PathLike[str]) -> str:
+    """Return a path for messages: printable whatever bytes and control characters it holds."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def identify(path: str | os.PathLike[str]) -> FileIdentity:
+    """Return the identity of the file now at `path`. Raises OSError."""
+    return _identity(os.stat(path))
+
+
+def map_file(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.uint8], FileIdentity]:
+    """Map a file read-only.
+
+    The map lives as long as any view of the returned array.
+
+    Returns:
+        the bytes as a read-only uint8 array, and the identity of the file mapped.
+
+    Raises:
+        ModelNotFoundError: there is no such file, or no permission to read it.
+        ModelFormatError: it is not an ordinary file, or plainly not GGUF.
+        ResourceError: reading or mapping failed.
+    """
+    where = display(path)
+    # Without O_NONBLOCK the open of a FIFO waits for a writer that may never come.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        raise _open_error(where, error) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFormatError(
+                f"{where}: found {_kind(status.st_mode)} (need a regular file in GGUF format)"
+            )
+        with open(descriptor, "rb", buffering=0, closefd=False) as stream:
+            _check_magic(where, stream.read(32), status.st_size)
+        mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ResourceError(f"{where}: cannot read or map the file: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+    return np.frombuffer(mapped, np.uint8), _identity(status)
+
+
+def _identity(status: os.stat_result) -> FileIdentity:
+    return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _open_error(where: str, error: OSError | ValueError) -> EdgeInferError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return ModelNotFoundError(f"{where}: no such file")
+    if isinstance(error, PermissionError):
+        return ModelNotFoundError(f"{where}: permission denied (need read access)")
+    if isinstance(error, ValueError):
+        return ModelNotFoundError(f"{where}: not a path: {error}")
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
+        return ModelNotFoundError(f"{where}: not a path: {error.strerror}")
+    if error.errno in (errno.ENXIO, errno.ENODEV):
+        return ModelFormatError(f"{where}: found a socket or device (need a regular file)")
+    return ResourceError(f"{where}: cannot open the file: {error.strerror}")
+
+
+def _kind(mode: int) -> str:
+    kinds = (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    )
+    return next((name for test, name in kinds if test(mode)), "a device")
+
+
+def _check_magic(where: str, head: bytes, n_bytes: int) -> None:
+    if head[:4] == b"GGUF":
+        return
+    if not head:
+        raise ModelFormatError(f"{where}: the file is empty (need a GGUF file)")
+    lowered = head.lstrip().lower()
+    looks = next((what for start, what in _LOOKALIKES if lowered.startswith(start)), None)
+    if looks is None and head[8:9] == b"{":
+        looks = "a safetensors file; convert it to GGUF first"
+    if looks is None and not any(head):
+        looks = "zeros; the download or copy is unfinished"
+    found = f"looks like {looks}" if looks else f"found {n_bytes} bytes that begin {head[:4]!r}"
+    raise ModelFormatError(f"{where}: not a GGUF file: {found} (need the magic b'GGUF')")

@@ -1,0 +1,356 @@
+/* edgeinfer/csrc/threads.c: the ticket pool, which keeps working when a core is taken away.
+
+   One 64-bit ticket = (job number << 32 | chunks left) hands out the chunks of the current job; a
+   thread claims one by a compare-and-swap that takes 1 off. Job number and count travel together,
+   so a thread that slept through a change of job can claim nothing of the wrong one, and having
+   claimed keeps the job's fields still until it has finished. Whoever finishes the last chunk of a
+   job publishes the next: nobody has to check in at a barrier, and the caller, an ordinary member,
+   runs everything itself when no other thread gets a CPU. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
+
+#include "fp_state.h"
+#include "threads.h"
+
+enum {
+    MAX_THREADS = 1024,
+    LINE = 128,        /* two cache lines: x86 fetches them in pairs */
+    SPIN_NS = 50000,   /* the price of a futex wake-up: spinning longer can only lose */
+    IDLE_NS = 1000000, /* after this the kernel may wake a worker on its waker's CPU */
+    PAUSES_PER_LOOK = 32
+};
+
+/* Where threads sleep: a futex on `word`, or a condition variable where there is none. */
+typedef struct {
+    _Alignas(LINE) _Atomic uint32_t word;
+    _Atomic int32_t n_asleep;
+#ifndef __linux__
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+#endif
+} bed;
+
+typedef struct {
+    _Alignas(LINE) ei_pool *pool;
+    pthread_t handle;
+    int32_t index;
+    _Atomic int32_t tid;      /* the kernel's id, 0 until the thread has started */
+    _Atomic int32_t narrowed; /* its affinity was narrowed for a wake-up and is to be restored */
+} worker;
+
+struct ei_pool {
+    _Alignas(LINE) _Atomic uint64_t ticket;
+    _Alignas(LINE) _Atomic int32_t unfinished; /* chunks of the current job not yet ended */
+    _Alignas(LINE) ei_job job;                 /* the current one; still while a chunk is claimed */
+    void *context;
+    const ei_job *jobs; /* of this run; with next_job and job_number only whoever publishes */
+    int32_t n_jobs, next_job;
+    uint32_t job_number;
+    const volatile int32_t *cancel;
+    _Atomic int32_t cancelled;
+    _Alignas(LINE) _Atomic uint32_t runs_done;
+    _Atomic int32_t quit;
+    bed workers_bed, caller_bed;
+    int32_t n_threads;
+    pid_t pid;
+    int64_t last_end_ns;
+    pthread_mutex_t turn;
+#ifdef __linux__
+    cpu_set_t inherited;
+    int32_t n_cpus; /* in the inherited mask; 0: unknown */
+#endif
+    worker *workers; /* entry 0, the caller's, is unused */
+};
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline void pause_cpu(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb"); /* yield is a no-op on most cores; isb waits tens of cycles */
+#endif
+}
+
+/* -- sleeping and waking ---------------------------------------------------------------------- */
+
+static bool bed_make(bed *b) {
+#ifndef __linux__
+    if (pthread_mutex_init(&b->mutex, NULL)) return false;
+    if (pthread_cond_init(&b->changed, NULL)) return pthread_mutex_destroy(&b->mutex), false;
+#else
+    (void)b;
+#endif
+    return true;
+}
+
+static void bed_unmake(bed *b) {
+#ifndef __linux__
+    pthread_cond_destroy(&b->changed);
+    pthread_mutex_destroy(&b->mutex);
+#else
+    (void)b;
+#endif
+}
+
+/* Sleep until the word is no longer `seen`. Returning early is allowed. */
+static void bed_sleep(bed *b, uint32_t seen) {
+#ifdef __linux__
+    syscall(SYS_futex, (uint32_t *)&b->word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+#else
+    pthread_mutex_lock(&b->mutex);
+    while (atomic_load(&b->word) == seen) pthread_cond_wait(&b->changed, &b->mutex);
+    pthread_mutex_unlock(&b->mutex);
+#endif
+}
+
+/* Wake up to n sleepers. What they wait for was stored before with seq_cst: either this load sees
+   the sleeper, or the sleeper, which re-reads after counting itself, sees the store. */
+static void bed_wake(bed *b, int32_t n) {
+    if (atomic_load(&b->n_asleep) == 0) return;
+#ifdef __linux__
+    atomic_fetch_add(&b->word, 1);
+    syscall(SYS_futex, (uint32_t *)&b->word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+#else
+    (void)n;
+    pthread_mutex_lock(&b->mutex);
+    atomic_fetch_add(&b->word, 1);
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->mutex);
+#endif
+}
+
+/* The kernel often wakes a worker of an idle pool on its waker's own CPU, where it waits for
+   milliseconds: keep it off that CPU until it runs its first chunk. */
+static void narrow_affinity(ei_pool *pool) {
+#ifdef __linux__
+    if (pool->n_cpus < 2) return;
+    int cpu = sched_getcpu();
+    cpu_set_t others = pool->inherited;
+    if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &others)) return;
+    CPU_CLR(cpu, &others);
+    for (int32_t i = 1; i < pool->n_threads && i < pool->n_cpus; i++) {
+        worker *w = &pool->workers[i];
+        int32_t tid = atomic_load_explicit(&w->tid, memory_order_relaxed);
+        if (tid && sched_setaffinity(tid, sizeof others, &others) == 0)
+            atomic_store_explicit(&w->narrowed, 1, memory_order_release);
+    }
+#else
+    (void)pool;
+#endif
+}
+
+static inline void restore_affinity(ei_pool *pool, int32_t thread) {
+#ifdef __linux__
+    if (thread == 0) return;
+    worker *w = &pool->workers[thread];
+    if (atomic_load_explicit(&w->narrowed, memory_order_acquire) == 0) return;
+    atomic_store_explicit(&w->narrowed, 0, memory_order_relaxed);
+    sched_setaffinity(0, sizeof pool->inherited, &pool->inherited);
+#else
+    (void)pool, (void)thread;
+#endif
+}
+
+/* -- handing out chunks ----------------------------------------------------------------------- */
+
+static inline bool is_cancelled(ei_pool *pool) {
+    if (atomic_load_explicit(&pool->cancelled, memory_order_relaxed)) return true;
+    if (!pool->cancel || !__atomic_load_n(pool->cancel, __ATOMIC_RELAXED)) return false;
+    atomic_store_explicit(&pool->cancelled, 1, memory_order_relaxed);
+    return true;
+}
+
+static void run_whole(ei_pool *pool, const ei_job *job, int32_t thread) {
+    for (int32_t i = 0; i < job->n_chunks && !is_cancelled(pool); i++) job->run(pool->context, job->op, i, thread);
+}
+
+/* Publish the next job, or end the run. Jobs too small to share are run here. */
+static void advance(ei_pool *pool, int32_t thread) {
+    while (pool->next_job < pool->n_jobs && !is_cancelled(pool)) {
+        const ei_job *job = &pool->jobs[pool->next_job++];
+        if (job->n_chunks <= 1 || pool->n_threads == 1) {
+            run_whole(pool, job, thread);
+            continue;
+        }
+        int32_t n_chunks = job->n_chunks; /* once published, the caller's list may be gone */
+        pool->job = *job;
+        atomic_store_explicit(&pool->unfinished, n_chunks, memory_order_relaxed);
+        atomic_store(&pool->ticket, (uint64_t)++pool->job_number << 32 | (uint32_t)n_chunks);
+        bed_wake(&pool->workers_bed, n_chunks - 1);
+        if (thread != 0) bed_wake(&pool->caller_bed, 1);
+        return;
+    }
+    atomic_fetch_add(&pool->runs_done, 1);
+    if (thread != 0) bed_wake(&pool->caller_bed, 1);
+}
+
+/* Take every chunk that is left, so that nobody runs it. */
+static int32_t claim_rest(ei_pool *pool, uint64_t ticket) {
+    while ((uint32_t)ticket != 0)
+        if (atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket >> 32 << 32)) return (int32_t)(uint32_t)ticket;
+    return 0;
+}
+
+/* Run one chunk of the current job if one is left. */
+static bool work(ei_pool *pool, int32_t thread) {
+    uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+    do {
+        if ((uint32_t)ticket == 0) return false;
+    } while (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    int32_t n_ended = 1;
+    restore_affinity(pool, thread);
+    if (is_cancelled(pool))
+        n_ended += claim_rest(pool, ticket - 1);
+    else
+        pool->job.run(pool->context, pool->job.op, pool->job.n_chunks - (int32_t)(uint32_t)ticket, thread);
+    if (atomic_fetch_sub_explicit(&pool->unfinished, n_ended, memory_order_acq_rel) == n_ended) advance(pool, thread);
+    return true;
+}
+
+/* Whether a thread has nothing to do: no chunk to claim, and no reason to leave. */
+static bool must_wait(ei_pool *pool, bool is_caller, uint32_t run) {
+    if ((uint32_t)atomic_load(&pool->ticket) != 0) return false;
+    return is_caller ? atomic_load(&pool->runs_done) != run : !atomic_load(&pool->quit);
+}
+
+static void wait_for_work(ei_pool *pool, int32_t thread, uint32_t run) {
+    bool is_caller = thread == 0;
+    int64_t until = 0;
+    while (must_wait(pool, is_caller, run)) {
+        for (int i = 0; i < PAUSES_PER_LOOK; i++) {
+            pause_cpu();
+            if (!must_wait(pool, is_caller, run)) return;
+        }
+        int64_t now = now_ns();
+        if (until == 0) until = now + SPIN_NS;
+        if (now < until) continue;
+        restore_affinity(pool, thread);
+        bed *b = is_caller ? &pool->caller_bed : &pool->workers_bed;
+        atomic_fetch_add(&b->n_asleep, 1);
+        uint32_t seen = atomic_load(&b->word);
+        if (must_wait(pool, is_caller, run)) bed_sleep(b, seen);
+        atomic_fetch_sub(&b->n_asleep, 1);
+        until = 0;
+    }
+}
+
+static void *worker_main(void *argument) {
+    worker *self = argument;
+    ei_pool *pool = self->pool;
+#ifdef __linux__
+    char name[16];
+    snprintf(name, sizeof name, "edgeinfer-%d", (int)self->index);
+    pthread_setname_np(pthread_self(), name);
+    atomic_store_explicit(&self->tid, (int32_t)syscall(SYS_gettid), memory_order_relaxed);
+#endif
+    ei_fp_enter();
+    while (!atomic_load_explicit(&pool->quit, memory_order_acquire))
+        if (!work(pool, self->index)) wait_for_work(pool, self->index, 0);
+    return NULL;
+}
+
+/* -- the interface ---------------------------------------------------------------------------- */
+
+/* Signals belong to the host program's threads: the workers are born with all of them blocked. */
+static int32_t start_workers(ei_pool *pool, int32_t n_threads) {
+    sigset_t all, before;
+    sigfillset(&all);
+    bool masked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
+    int32_t n = 1;
+    for (; n < n_threads; n++) {
+        worker *w = &pool->workers[n];
+        w->pool = pool;
+        w->index = n;
+        if (pthread_create(&w->handle, NULL, worker_main, w)) break;
+    }
+    if (masked) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return n;
+}
+
+static void release(ei_pool *pool) {
+    free(pool->workers);
+    free(pool);
+}
+
+static void *new_lines(size_t size) {
+    void *memory = aligned_alloc(LINE, (size + LINE - 1) / LINE * LINE);
+    if (memory) __builtin_memset(memory, 0, size);
+    return memory;
+}
+
+ei_pool *ei_pool_new(int32_t n_threads) {
+    n_threads = n_threads < 1 ? 1 : n_threads > MAX_THREADS ? MAX_THREADS : n_threads;
+    ei_pool *pool = new_lines(sizeof *pool);
+    if (!pool) return NULL;
+    pool->workers = new_lines(sizeof(worker) * (size_t)n_threads);
+    if (!pool->workers || !bed_make(&pool->workers_bed)) return release(pool), NULL;
+    if (!bed_make(&pool->caller_bed)) return bed_unmake(&pool->workers_bed), release(pool), NULL;
+    pthread_mutex_init(&pool->turn, NULL);
+    pool->pid = getpid();
+#ifdef __linux__
+    if (sched_getaffinity(0, sizeof pool->inherited, &pool->inherited) == 0) pool->n_cpus = CPU_COUNT(&pool->inherited);
+#endif
+    /* the workers read n_threads only after the first ticket, which is stored after this */
+    pool->n_threads = start_workers(pool, n_threads);
+    return pool;
+}
+
+int32_t ei_pool_size(const ei_pool *pool) { return pool->n_threads; }
+
+int32_t ei_pool_run(ei_pool *pool, void *context, const ei_job *jobs, int32_t n_jobs, const volatile int32_t *cancel) {
+    /* before the lock, which another thread may have held when the process was forked */
+    if (getpid() != pool->pid) return EI_FORKED;
+    pthread_mutex_lock(&pool->turn);
+    uint64_t fp_state = ei_fp_enter();
+    pool->context = context;
+    pool->jobs = jobs;
+    pool->n_jobs = n_jobs;
+    pool->next_job = 0;
+    pool->cancel = cancel;
+    atomic_store_explicit(&pool->cancelled, 0, memory_order_relaxed);
+    uint32_t run = atomic_load(&pool->runs_done) + 1;
+    if (pool->n_threads > 1 && now_ns() - pool->last_end_ns >= IDLE_NS) narrow_affinity(pool);
+    advance(pool, 0);
+    while (atomic_load_explicit(&pool->runs_done, memory_order_acquire) != run)
+        if (!work(pool, 0)) wait_for_work(pool, 0, run);
+    int32_t cancelled = atomic_load_explicit(&pool->cancelled, memory_order_relaxed);
+    if (pool->n_threads > 1) pool->last_end_ns = now_ns();
+    ei_fp_leave(fp_state);
+    pthread_mutex_unlock(&pool->turn);
+    return cancelled ? EI_CANCELLED : EI_OK;
+}
+
+void ei_pool_free(ei_pool *pool) {
+    if (!pool) return;
+    /* a forked child has no workers to join, and its copies of the locks may be held for ever */
+    if (getpid() == pool->pid) {
+        atomic_store(&pool->quit, 1);
+        bed_wake(&pool->workers_bed, INT_MAX);
+        for (int32_t i = 1; i < pool->n_threads; i++) pthread_join(pool->workers[i].handle, NULL);
+        bed_unmake(&pool->workers_bed);
+        bed_unmake(&pool->caller_bed);
+        pthread_mutex_destroy(&pool->turn);
+    }
+    release(pool);
+}

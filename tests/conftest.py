@@ -1,10 +1,13 @@
 """Fixtures every test may ask for: the real models, the shared reference data."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgeinfer.loader.resolve import resolve
+from tests.gguf_writer import write_gguf
 
 REPO_ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,3 +31,13 @@ def shared_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs the reference data: no folder {folder}")
     return folder
+
+
+@pytest.fixture
+def tiny_gguf(tmp_path: Path) -> Callable[..., Path]:
+    """Write a small GGUF file: tiny_gguf(metadata, tensors, name="tiny.gguf", corrupt=...)."""
+
+    def write(*args: Any, name: str = "tiny.gguf", **options: Any) -> Path:
+        return write_gguf(tmp_path / name, *args, **options)
+
+    return write

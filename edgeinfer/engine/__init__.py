@@ -1,0 +1,1 @@
+"""Turn token ids into more token ids over time: pages, sequences, steps; no text."""

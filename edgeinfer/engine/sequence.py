@@ -1,0 +1,88 @@
+"""Define Sequence: one request's tokens and how far the model has come with them."""
+
+from collections.abc import Sequence as Ids
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+class TokenSampler(Protocol):
+    """Choose a token id from one row of logits."""
+
+    def sample(self, logits: npt.NDArray[np.float32], history: Ids[int], position: int) -> int:
+        """Return the id to stand at `position`, after `history` (prompt and answer so far)."""
+
+
+class Sequence:
+    """The ids of prompt and answer, the pages that hold their keys and values, and the limits.
+
+        tokens     | prompt ............................ | answer ....... |
+        n_cached   | found in the prefix cache |
+        n_computed | ................................ |                     grows by steps
+        pages      |    page 7    |    page 3    |    page 9    |           room for n_computed
+
+    Nothing says whether a sequence reads its prompt or writes its answer: computed tokens have to
+    catch up with tokens, and a sequence that has caught up is given its next one.
+    """
+
+    __slots__ = (
+        "all_rows",
+        "error",
+        "finish_reason",
+        "generate_s",
+        "max_tokens",
+        "n_cached",
+        "n_computed",
+        "n_generate_steps",
+        "n_logprobs",
+        "n_prompt",
+        "pages",
+        "paused",
+        "prompt_s",
+        "sampler",
+        "stop_id",
+        "stop_ids",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        tokens: Ids[int],
+        sampler: TokenSampler | None,
+        *,
+        max_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        n_logprobs: int | None = None,
+        all_rows: bool = False,
+    ) -> None:
+        assert sampler is not None or max_tokens == 0
+        self.tokens = list(tokens)
+        self.n_prompt = len(self.tokens)
+        self.sampler = sampler
+        self.max_tokens = max_tokens
+        self.stop_ids = stop_ids
+        self.n_logprobs = n_logprobs
+        self.all_rows = all_rows
+        self.pages: list[int] = []
+        self.n_cached = 0
+        self.n_computed = 0
+        self.paused = False
+        self.finish_reason: FinishReason | None = None
+        self.stop_id: int | None = None
+        self.error: BaseException | None = None
+        self.prompt_s = 0.0
+        self.generate_s = 0.0
+        self.n_generate_steps = 0
+
+    @property
+    def n_due(self) -> int:
+        """Tokens whose keys and values are still to be computed."""
+        return len(self.tokens) - self.n_computed
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens of the answer so far."""
+        return len(self.tokens) - self.n_prompt

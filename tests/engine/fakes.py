@@ -1,0 +1,111 @@
+"""Stand in for a model: logits that depend on every token before them, read through the pages.
+
+A slot holds a hash of the token there and of the slot before it, so a wrong page, a stale slot or
+a skipped token changes every later row.
+"""
+
+import threading
+from collections.abc import Sequence as Ids
+
+import numpy as np
+
+from edgeinfer.engine.engine import Engine
+from edgeinfer.engine.events import Event, Finished, Token
+from edgeinfer.engine.sequence import Sequence
+from edgeinfer.errors import CancelledError
+from edgeinfer.kernels.backend import PAGE_LEN, Batch, Cancel, Limits, check_batch
+
+N_VOCAB = 97
+
+
+class FakeExecutable:
+    """Keep one hash a slot; record the shape of every step."""
+
+    n_vocab = N_VOCAB
+    n_threads = 1
+    weights_bytes = 0
+    state_bytes = 0
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.slots = np.zeros((limits.n_pages, PAGE_LEN), np.uint64)
+        self.steps: list[tuple[int, ...]] = []  # tokens of each sequence in each step
+        self.closed = 0
+        self.fail_with: Exception | None = None
+        self.gate: threading.Event | None = None  # hold a step until set, or until cancelled
+        self.entered = threading.Event()
+
+    def run(self, batch: Batch, *, cancel: Cancel | None = None) -> np.ndarray:
+        check_batch(batch, self.limits, self.n_vocab)
+        self.steps.append(tuple(np.bincount(batch.sequences).tolist()))
+        self.entered.set()
+        while self.gate is not None and not self.gate.wait(0.001):
+            if cancel is not None and cancel.is_set:
+                raise CancelledError("step: cancelled")
+        if self.fail_with is not None:
+            raise self.fail_with
+        hashes = [self._store(batch, i) for i in range(len(batch.tokens))]
+        rows = [_row(hashes[i]) for i in batch.wanted]
+        return np.array(rows, np.float32).reshape(len(rows), N_VOCAB)
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def _store(self, batch: Batch, i: int) -> int:
+        position, table = int(batch.positions[i]), batch.page_tables[batch.sequences[i]]
+        before = 0
+        if position:
+            before = int(self.slots[table[(position - 1) // PAGE_LEN], (position - 1) % PAGE_LEN])
+        value = (before * 6364136223846793005 + int(batch.tokens[i]) * 2654435761 + 1) % 2**64
+        self.slots[table[position // PAGE_LEN], position % PAGE_LEN] = value
+        return value
+
+
+def _row(value: int) -> np.ndarray:
+    return np.random.default_rng(value).standard_normal(N_VOCAB).astype(np.float32)
+
+
+class Argmax:
+    """The likeliest id."""
+
+    def sample(self, logits: np.ndarray, history: Ids[int], position: int) -> int:
+        assert position == len(history)
+        return int(logits.argmax())
+
+
+def make_engine(
+    *, n_ctx: int = 512, n_pages: int = 16, n_batch: int = 64, n_kept: int = 4
+) -> Engine:
+    limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=n_batch)
+    return Engine(FakeExecutable(limits), limits, n_kept=n_kept)
+
+
+def make_sequence(tokens: Ids[int], *, max_tokens: int = 8, **options: object) -> Sequence:
+    return Sequence(tokens, Argmax(), max_tokens=max_tokens, **options)
+
+
+def run(engine: Engine, *sequences: Sequence) -> list[Event]:
+    """Step until all sequences have finished and return every event."""
+    events = [event for sequence in sequences for event in engine.add(sequence)]
+    while any(sequence.finish_reason is None for sequence in sequences):
+        events += engine.step()
+    return events
+
+
+def answer(engine: Engine, tokens: Ids[int], **options: object) -> list[int]:
+    """Return the answer's ids of one sequence run alone."""
+    sequence = make_sequence(tokens, **options)
+    run(engine, sequence)
+    return sequence.tokens[sequence.n_prompt :]
+
+
+def prompt(n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, N_VOCAB, n).tolist()
+
+
+def tokens_of(events: list[Event], sequence: Sequence) -> list[int]:
+    return [e.id for e in events if isinstance(e, Token) and e.sequence is sequence]
+
+
+def ends_of(events: list[Event], sequence: Sequence) -> int:
+    return sum(isinstance(e, Finished) and e.sequence is sequence for e in events)

@@ -1,8 +1,10 @@
 """Write a program as text, one op a line: results = op operands attributes  # sizes."""
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from edgeinfer.program.op import Op
+from edgeinfer.program.states import State
 
 if TYPE_CHECKING:
     from edgeinfer.program.program import Program
@@ -30,7 +32,7 @@ def print_program(program: "Program") -> str:
         f"# {program.arch}: {program.n_layers} layers, n_embd {program.n_embd}, "
         f"n_vocab {program.n_vocab}, n_ctx {program.n_ctx} (trained {program.n_ctx_train})"
     ]
-    lines += [str(state) for state in program.states]
+    lines += [f"state {_state(state)}" for state in program.states]
     names = [constant.name for constant in program.constants]
     labels: dict[int, str] = {}
     for op in program.ops:
@@ -71,4 +73,11 @@ def _text(item: object) -> str:
         return ",".join(_text(part) for part in item)
     if isinstance(item, bool):
         return str(item).lower()
-    return f"{item:.9g}" if isinstance(item, float) else str(item)
+    return f"{item:.6g}" if isinstance(item, float) else str(item)
+
+
+def _state(state: State) -> str:
+    sizes = {field.name: getattr(state, field.name) for field in fields(state)}
+    words = [type(state).__name__.lower(), str(sizes.pop("id"))]
+    words += [f"{name}={_text(size)}" for name, size in sizes.items() if size and size != "paged"]
+    return " ".join(words)

@@ -1,0 +1,43 @@
+"""Turn a file's metadata into a program: one module for each `general.architecture`.
+
+The module's name is the architecture's, with "-" written "_". What several share is in `shared/`.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+
+from edgeinfer.arch.shared.unused import check_all_used
+from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
+from edgeinfer.loader.metadata import Metadata
+from edgeinfer.program.program import Program
+from edgeinfer.quant.tensor import Tensor
+
+MAX_CTX = (1 << 31) - 1
+
+
+def supported() -> tuple[str, ...]:
+    """List the architectures there is a module for, sorted."""
+    return tuple(sorted(found.name for found in iter_modules(__path__) if not found.ispkg))
+
+
+def build_program(metadata: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
+    """Build the program of a model, for sequences of up to `n_ctx` tokens.
+
+    Reads shapes and a few RoPE vectors, no matrix; every tensor is checked before it returns.
+    Raises UnsupportedModelError for an unknown architecture, ModelFormatError for a
+    hyper-parameter out of range, MissingTensorError listing all tensors missing or misshapen.
+    """
+    if not 1 <= n_ctx <= MAX_CTX:
+        raise InvalidParameterError(f"n_ctx: found {n_ctx} (need 1 to {MAX_CTX})")
+    name = metadata.arch.replace("-", "_")
+    if name not in supported():
+        raise UnsupportedModelError(
+            f"{metadata.where}: architecture {metadata.arch[:64]!r} (need one of "
+            f"{', '.join(supported())}): this version of edgeinfer cannot run this kind of model"
+        )
+    module = import_module(f"{__name__}.{name}")
+    program: Program = module.build(metadata, tensors, n_ctx=n_ctx)
+    program.validate(tensors, where=metadata.where)
+    check_all_used(program, tensors, where=metadata.where)
+    return program

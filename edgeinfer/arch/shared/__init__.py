@@ -1,0 +1,1 @@
+"""What architectures have in common: their hyper-parameters, RoPE tables and blocks."""

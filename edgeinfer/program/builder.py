@@ -1,0 +1,214 @@
+"""Write a program op by op: each method appends one op and returns its result.
+
+Gives values their ids, sizes weights from what reads them, gathers constants and state. Knows the
+names and shapes of the file's tensors, so that an optional one is used exactly when it is there.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from edgeinfer.program import ops
+from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
+from edgeinfer.program.ops_routing import Score
+from edgeinfer.program.program import Constant, Program
+from edgeinfer.program.rope import RopeTable
+from edgeinfer.program.states import Kv, State
+from edgeinfer.program.values import ConstantRef, Rows, Use, Value, WeightRef
+from edgeinfer.quant.tensor import Tensor
+
+
+class Sizes(Protocol):
+    """The sizes a finished program carries; an architecture's hyper-parameters have them."""
+
+    @property
+    def n_vocab(self) -> int: ...
+    @property
+    def n_embd(self) -> int: ...
+    @property
+    def n_layers(self) -> int: ...
+    @property
+    def n_ctx(self) -> int: ...
+    @property
+    def n_ctx_train(self) -> int: ...
+
+
+class Builder:
+    """A program being written. Names are GGUF's, without ".weight"."""
+
+    def __init__(self, arch: str, tensors: Mapping[str, Tensor]) -> None:
+        self.arch = arch
+        self.tensors = tensors
+        self._ops: list[ops.Op] = []
+        self._n_values = 0
+        self._constants: dict[tuple[str, bytes], tuple[ConstantRef, Constant]] = {}
+        self._states: list[State] = []
+        self._outputs: dict[str, Value] = {}
+
+    def has(self, name: str) -> bool:
+        """Tell whether the file has the tensor `name` (with its suffix)."""
+        return name in self.tensors
+
+    def optional(self, name: str, shape: tuple[int, ...]) -> WeightRef | None:
+        """Return a vector weight if the file has it."""
+        return WeightRef(name, shape, Use.VECTOR) if self.has(name) else None
+
+    def value(self, width: int, rows: Rows, *, is_ids: bool = False) -> Value:
+        """Make a new value."""
+        made = Value(self._n_values, width, rows, is_ids)
+        self._n_values += 1
+        return made
+
+    def constant(self, name: str, values: np.ndarray) -> ConstantRef:
+        """Keep a vector as float32; equal vectors of one name are kept once."""
+        stored = np.asarray(values, np.float32)
+        stored.flags.writeable = False
+        key = (name, stored.tobytes())
+        if key not in self._constants:
+            ref = ConstantRef(len(self._constants), len(stored))
+            self._constants[key] = (ref, Constant(name, stored))
+        return self._constants[key][0]
+
+    def kv(self, n_kv_heads: int, key_dim: int, value_dim: int, *, window: int = 0) -> int:
+        """Declare a paged KV and return its id."""
+        id = sum(isinstance(state, Kv) for state in self._states)
+        self._states.append(Kv(id, n_kv_heads, key_dim, value_dim, window))
+        return id
+
+    def _emit(self, op: ops.Op) -> None:
+        self._ops.append(op)
+
+    def embed(self, name: str, n_rows: int, width: int, *, scale: float = 1.0) -> Value:
+        """Look the step's tokens up in a table."""
+        out = self.value(width, Rows.TOKENS)
+        table = WeightRef(f"{name}.weight", (n_rows, width), Use.TABLE)
+        self._emit(ops.Embed(table, out, scale=scale))
+        return out
+
+    def rms_norm(self, x: Value, name: str | None, eps: float, *, groups: int = 1) -> Value:
+        """Normalize each of `groups` groups; the weight is one group long and shared."""
+        weight = None
+        if name is not None:
+            weight = WeightRef(f"{name}.weight", (x.width // max(groups, 1),), Use.VECTOR)
+        out = self.value(x.width, x.rows)
+        self._emit(ops.RmsNorm(x, weight, out, eps, groups))
+        return out
+
+    def linear(self, x: Value, name: str, width: int) -> Value:
+        """Multiply by `name.weight`; use `name.bias` and `name.scale` if the file has them."""
+        weight = WeightRef(f"{name}.weight", (width, x.width), Use.MATRIX)
+        bias = self.optional(f"{name}.bias", (width,))
+        scale = self.optional(f"{name}.scale", (1,))
+        out = self.value(width, x.rows)
+        self._emit(ops.Linear(x, weight, out, bias, scale))
+        return out
+
+    def rope(self, x: Value, table: RopeTable, heads: int, *, pairing: Pairing) -> Value:
+        """Rotate each head by its token's position."""
+        inv_freq = self.constant(table.name, table.inv_freq)
+        out = self.value(x.width, x.rows)
+        self._emit(ops.Rope(x, inv_freq, out, heads, pairing, table.mscale))
+        return out
+
+    def split(self, x: Value, *sizes: int, groups: int = 1) -> tuple[Value, ...]:
+        """Cut x into pieces."""
+        outs = tuple(self.value(size * groups, x.rows) for size in sizes)
+        self._emit(ops.Split(x, outs, sizes, groups))
+        return outs
+
+    def kv_store(self, k: Value, v: Value, kv: int) -> None:
+        """Append keys and values to a KV."""
+        self._emit(ops.KvStore(k, v, kv))
+
+    def attention(
+        self,
+        q: Value,
+        kv: int,
+        heads: int,
+        *,
+        scale: float,
+        softcap: float = 0.0,
+        mask: Mask = "causal",
+        window_kind: WindowKind = "past",
+    ) -> Value:
+        """Attend to a KV, within the window it was declared with."""
+        state = next(s for s in self._states if isinstance(s, Kv) and s.id == kv)
+        out = self.value(heads * state.value_dim, q.rows)
+        self._emit(
+            ops.Attention(q, out, kv, heads, scale, softcap, mask, state.window, window_kind)
+        )
+        return out
+
+    def rows(self, x: Value) -> Value:
+        """Keep the wanted rows."""
+        out = self.value(x.width, Rows.WANTED)
+        self._emit(ops.SelectRows(x, out))
+        return out
+
+    def act(self, x: Value, fn: ops.Fn) -> Value:
+        """Apply an activation."""
+        out = self.value(x.width, x.rows)
+        self._emit(ops.Act(x, out, fn))
+        return out
+
+    def gated(self, g: Value, u: Value, fn: ops.GatedFn) -> Value:
+        """Multiply u by the activation of g."""
+        out = self.value(u.width, u.rows)
+        self._emit(ops.Gated(g, u, out, fn))
+        return out
+
+    def add(self, a: Value, b: Value | WeightRef, *, alpha: float = 1.0) -> Value:
+        """Add alpha * b to a."""
+        out = self.value(a.width, a.rows)
+        self._emit(ops.Add(a, b, out, alpha))
+        return out
+
+    def scale(self, x: Value, *, by: float = 1.0, cap: float = 0.0) -> Value:
+        """Multiply by a number, then cap softly."""
+        out = self.value(x.width, x.rows)
+        self._emit(ops.Scale(x, out, by, cap))
+        return out
+
+    def route(
+        self, logits: Value, n_used: int, *, score: Score, norm: bool, by: float = 1.0
+    ) -> tuple[Value, Value]:
+        """Choose experts; return their ids and weights."""
+        ids = self.value(n_used, logits.rows, is_ids=True)
+        w = self.value(n_used, logits.rows)
+        self._emit(ops.Route(logits, ids, w, score=score, norm=norm, by=by))
+        return ids, w
+
+    def expert_linear(self, x: Value, ids: Value, name: str, shape: tuple[int, int, int]) -> Value:
+        """Multiply by the chosen experts' matrices; shape is (experts, out, in)."""
+        weight = WeightRef(f"{name}.weight", shape, Use.MATRIX)
+        bias = self.optional(f"{name}.bias", shape[:2])
+        scale = self.optional(f"{name}.scale", shape[:1])
+        out = self.value(ids.width * shape[1], x.rows)
+        self._emit(ops.ExpertLinear(x, ids, weight, out, bias, scale))
+        return out
+
+    def combine(self, y: Value, w: Value) -> Value:
+        """Sum the experts' answers by their weights."""
+        out = self.value(y.width // w.width, y.rows)
+        self._emit(ops.Combine(y, w, out))
+        return out
+
+    def output(self, name: str, value: Value) -> None:
+        """Name a result of the program."""
+        self._outputs[name] = value
+
+    def finish(self, sizes: Sizes) -> Program:
+        """Return the program; its construction checks that the ops fit together."""
+        return Program(
+            arch=self.arch,
+            ops=tuple(self._ops),
+            constants=tuple(constant for _, constant in self._constants.values()),
+            states=tuple(self._states),
+            outputs=dict(self._outputs),
+            n_vocab=sizes.n_vocab,
+            n_embd=sizes.n_embd,
+            n_layers=sizes.n_layers,
+            n_ctx=sizes.n_ctx,
+            n_ctx_train=sizes.n_ctx_train,
+        )

@@ -1,0 +1,247 @@
+"""Define what an answer is: its text, its tokens, why it ended; whole, or in pieces as it comes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from edgeinfer.engine.driver import Handle
+from edgeinfer.engine.events import Finished, Progress, Token
+from edgeinfer.engine.logprobs import TokenLogprob
+from edgeinfer.engine.sequence import FinishReason, Sequence
+from edgeinfer.errors import InvalidParameterError
+
+PromptProgress = Callable[[int, int, int], None]  # tokens done, tokens in all, of them cached
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request.
+
+    prompt_tokens: all ids of the prompt, after the chat template. cached_tokens: those of them
+    that were not computed again. completion_tokens: the ids of the answer; a stop token that
+    ended it is not one of them, the tokens of a stop string are.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and answer."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds, and the speeds they mean.
+
+    load_s: making the model ready. prompt_s: the steps that read the prompt, up to the answer's
+    first token. generate_s: the steps after that. Time a slow reader let the model wait does not
+    count. A speed is 0.0 where there was nothing to time.
+    """
+
+    load_s: float
+    prompt_s: float
+    generate_s: float
+    prompt_tokens_per_s: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer.
+
+    text: what the model wrote, valid text without the stop string. tokens: the ids behind it.
+    finish_reason: "stop" (the model ended, or a stop string came), "length" (max_tokens, or the
+    context is full), "cancelled" (the stream was closed early). stop: the stop string that ended
+    it, or None. seed: what makes the same answer again. logprobs: one entry a token, if asked for.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: FinishReason
+    stop: str | None
+    seed: int
+    usage: Usage
+    timings: Timings
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of an answer: text that is final, and the ids since the chunk before.
+
+    The texts of all chunks joined are the completion's text. A chunk holds whole characters only,
+    so an emoji of three tokens comes as one chunk with three ids.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+
+
+class TextAssembler(Protocol):
+    """Turn ids into text as they come, holding back what may be part of a stop string."""
+
+    @property
+    def stopped_by(self) -> str | None:
+        """The stop string that has come, if one has."""
+
+    def push(self, token_id: int, /) -> str:
+        """Take the next id and return the text that is now final."""
+
+    def finish(self) -> str:
+        """Return the text that was still held back."""
+
+
+class CompletionStream:
+    """An answer as it is made: iterate for its chunks, then read `completion`.
+
+    Leaving the loop early, `close()`, or forgetting the stream stops the model within
+    milliseconds; `completion` then holds what was read, with finish_reason "cancelled".
+    A stream belongs to one thread.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        text: TextAssembler,
+        *,
+        seed: int,
+        load_s: float,
+        progress: PromptProgress | None,
+        owner: object,
+    ) -> None:
+        """Read from `handle` through `text`; `owner` is kept alive for as long as the stream."""
+        self._handle = handle
+        self._text = text
+        self._seed = seed
+        self._load_s = load_s
+        self._progress = progress
+        self._owner = owner
+        self._pieces: list[str] = []
+        self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._n_passed_on = 0
+        self._completion: Completion | None = None
+
+    @property
+    def completion(self) -> Completion:
+        """The whole answer; InvalidParameterError as long as the stream goes on."""
+        if self._completion is None:
+            raise InvalidParameterError("stream: not at its end: read it, or close it, first")
+        return self._completion
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        """Wait for the next chunk; raises what made the model fail."""
+        try:
+            while self._completion is None:
+                chunk = self._read_event()
+                if chunk is not None:
+                    return chunk
+        except BaseException:
+            self.close()
+            raise
+        raise StopIteration
+
+    def cancel(self) -> None:
+        """Ask the model to stop; the stream then ends by itself, with what was made so far.
+
+        May be called from any thread and from a signal handler.
+        """
+        self._handle.cancel()
+
+    def close(self) -> None:
+        """Stop the model and end the stream here; at its end this does nothing."""
+        self._end("cancelled", None)
+        self._handle.cancel()
+
+    def __enter__(self) -> "CompletionStream":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _read_event(self) -> Chunk | None:
+        """Let the next event have its effect; return a chunk if there is text to pass on."""
+        event = next(self._handle)
+        match event:
+            case Progress():
+                if self._progress is not None:
+                    self._progress(event.n_done, event.n_total, event.n_cached)
+            case Token():
+                return self._take(event)
+            case Finished():
+                return self._finish(event.sequence)
+        return None
+
+    def _take(self, token: Token) -> Chunk | None:
+        self._tokens.append(token.id)
+        if token.logprob is not None:
+            self._logprobs.append(token.logprob)
+        text = self._text.push(token.id)
+        if self._text.stopped_by is None:
+            return self._chunk(text) if text else None
+        chunk = self._chunk(text)
+        self._end("stop", self._text.stopped_by)
+        self._handle.cancel()
+        return chunk
+
+    def _finish(self, sequence: Sequence) -> Chunk | None:
+        if sequence.error is not None:
+            raise sequence.error
+        assert sequence.finish_reason is not None
+        text = self._text.finish()
+        chunk = self._chunk(text) if text or self._n_passed_on < len(self._tokens) else None
+        stopped_by = self._text.stopped_by
+        self._end("stop" if stopped_by is not None else sequence.finish_reason, stopped_by)
+        return chunk
+
+    def _chunk(self, text: str) -> Chunk:
+        chunk = Chunk(text, tuple(self._tokens[self._n_passed_on :]))
+        self._n_passed_on = len(self._tokens)
+        self._pieces.append(text)
+        return chunk
+
+    def _end(self, reason: FinishReason, stop: str | None) -> None:
+        if self._completion is not None:
+            return
+        sequence = self._handle.sequence
+        with_logprobs = sequence.n_logprobs is not None
+        self._completion = Completion(
+            text="".join(self._pieces),
+            tokens=tuple(self._tokens),
+            finish_reason=reason,
+            stop=stop,
+            seed=self._seed,
+            usage=Usage(sequence.n_prompt, sequence.n_cached, len(self._tokens)),
+            timings=_timings(sequence, self._load_s),
+            logprobs=tuple(self._logprobs) if with_logprobs else None,
+        )
+
+
+def _timings(sequence: Sequence, load_s: float) -> Timings:
+    n_read = sequence.n_prompt - sequence.n_cached
+    return Timings(
+        load_s=load_s,
+        prompt_s=sequence.prompt_s,
+        generate_s=sequence.generate_s,
+        prompt_tokens_per_s=_speed(n_read, sequence.prompt_s),
+        tokens_per_s=_speed(sequence.n_generate_steps, sequence.generate_s),
+    )
+
+
+def _speed(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0

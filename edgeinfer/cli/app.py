@@ -1,0 +1,133 @@
+"""Find the command a command line names. Knows the commands' names and summaries; imports a
+command's module only when that command runs, so that `edgeinfer --help` loads nothing heavy.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+COMMANDS = {
+    "chat": "Talk with a model in the terminal.",
+    "run": "Complete one prompt and print the text.",
+    "pull": "Download a model and print the path of its file.",
+    "inspect": "Show what a GGUF file holds.",
+    "bench": "Measure the speed of a model on this machine.",
+    "doctor": "Check this installation and this machine.",
+}
+
+
+@dataclass(slots=True)
+class Switches:
+    """What the whole command line decides, whichever command runs."""
+
+    debug: bool = False
+
+
+class SectionedCommand(TyperCommand):
+    """A command whose help groups its options by their help panel."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                titles = {"argument": "Arguments", "option": "Options"}
+                title = getattr(param, "rich_help_panel", None) or titles[param.param_type_name]
+                sections.setdefault(title, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class LazyGroup(TyperGroup):
+    """The commands of COMMANDS, each imported when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            function = getattr(import_module(f"edgeinfer.cli.{cmd_name}"), cmd_name)
+            self.commands[cmd_name] = build_command(cmd_name, function)
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            close = get_close_matches(name, COMMANDS, n=1)
+            if close:
+                way_out = f"did you mean {close[0]!r}?"
+            elif name.endswith(".gguf") or name.startswith("hf:"):
+                way_out = f"did you mean 'edgeinfer chat {name}'?"
+            else:
+                way_out = f"choose from {', '.join(COMMANDS)}"
+            ctx.fail(f"no such command {name!r}; {way_out}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def build_command(name: str, function: Callable[..., None]) -> Any:
+    """Return the command that parses `function`'s flags and then calls it."""
+    single = typer.Typer(rich_markup_mode=None, add_completion=False)
+    single.command(name, cls=SectionedCommand, help=function.__doc__)(function)
+    command = typer.main.get_command(single)
+    command.params.append(_debug_option())
+    return command
+
+
+def _debug_option() -> TyperOption:
+    def remember(ctx: Any, param: Any, value: bool) -> None:
+        if value:
+            ctx.ensure_object(Switches).debug = True
+
+    return TyperOption(
+        param_decls=["--debug"],
+        is_flag=True,
+        default=False,
+        expose_value=False,
+        callback=remember,
+        help="Show the Python traceback of an error.",
+    )
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from edgeinfer import __version__
+
+        typer.echo(f"edgeinfer {__version__}")
+        raise typer.Exit()
+
+
+def _root(
+    ctx: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """Run quantized GGUF language models on the CPU of this machine.
+
+    A model is a path to a .gguf file, a catalogue name such as smollm2, or hf:owner/repo:QUANT.
+    """
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def root_command() -> Any:
+    """Return the `edgeinfer` command with all its subcommands."""
+    app = typer.Typer(
+        cls=LazyGroup, rich_markup_mode=None, add_completion=False, invoke_without_command=True
+    )
+    app.callback()(_root)
+    command = typer.main.get_command(app)
+    command.params.append(_debug_option())
+    return command

@@ -1,0 +1,244 @@
+"""`edgeinfer bench`: measure prompt processing (pp) and text generation (tg) in tokens a second.
+
+Runs random token ids through the compiled model itself: no text, no sampling, no reuse of a prefix.
+"""
+
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from edgeinfer.cli.options import ModelArgument, ModelOption, choose_model, integers
+from edgeinfer.cli.progress import DownloadProgress, Line, amount
+from edgeinfer.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgeinfer.kernels.backend import Executable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One row of the table; rates in tokens a second, `samples` one rate a repeat."""
+
+    test: str
+    tokens_per_s: float
+    stddev: float
+    samples: list[float]
+    n_prompt: int
+    n_gen: int
+    n_depth: int
+    n_threads: int
+    n_batch: int
+    model: str
+    model_file: str
+    model_bytes: int
+    n_params: int
+    backend: str
+    isa: str
+    cpu: str
+    build: str
+
+
+def bench(
+    model: ModelArgument = None,
+    model_option: ModelOption = None,
+    n_prompt: Annotated[
+        str, Option("--n-prompt", "-p", help="Prompt lengths to measure, 0 for none.")
+    ] = "512",
+    n_gen: Annotated[
+        str, Option("--n-gen", "-n", help="Answer lengths to measure, 0 for none.")
+    ] = "128",
+    n_depth: Annotated[
+        int, Option("--n-depth", "-d", min=0, help="Tokens already in context before each test.")
+    ] = 0,
+    repetitions: Annotated[
+        int, Option("--repetitions", "-r", min=1, max=1000, help="Repeats of each test.")
+    ] = 5,
+    threads: Annotated[
+        str, Option("--threads", "-t", help="Thread counts to measure, 0 for the default.")
+    ] = "0",
+    n_batch: Annotated[
+        int, Option("--batch-size", "-b", min=1, help="Most tokens in one step.")
+    ] = 512,
+    backend: Annotated[str, Option("--backend", help="auto, native, jit or reference.")] = "auto",
+    as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure the speed of a model on this machine.
+
+    pp512 is a prompt of 512 tokens read at once, tg128 is 128 tokens written one after the
+    other; each is warmed up once, then repeated. Lists such as -p 128,512 measure all of them.
+    """
+    from edgeinfer.loader.resolve import resolve
+
+    tests = [(n, 0) for n in integers(n_prompt, "-p") if n]
+    tests += [(0, n) for n in integers(n_gen, "-n") if n]
+    if not tests:
+        raise InvalidParameterError("nothing to measure: both -p and -n are 0")
+    name = choose_model(model, model_option, "smollm2")
+    with DownloadProgress() as progress:
+        path = resolve(name, progress=progress)
+    results: list[Result] = []
+    for n_threads in integers(threads, "-t"):
+        plan = Plan(name, path, backend, n_threads, n_batch, n_depth, repetitions)
+        for result in measure(plan, tests):
+            if not as_json:
+                if not results:
+                    print(_head(result))
+                print(_row(result), flush=True)
+            results.append(result)
+    if as_json:
+        print(json.dumps([asdict(result) for result in results], indent=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What stays the same over the tests of one compiled model."""
+
+    name: str
+    path: "Path"
+    backend: str
+    n_threads: int
+    n_batch: int
+    n_depth: int
+    repetitions: int
+
+
+def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
+    """Compile the model once and yield the result of each (prompt, answer) length."""
+    from math import prod
+
+    from edgeinfer.arch import build_program
+    from edgeinfer.kernels.backend import PAGE_LEN, Limits, choose
+    from edgeinfer.loader.gguf import open_gguf
+
+    n_ctx = plan.n_depth + max(max(test) for test in tests)
+    n_pages = -(-n_ctx // PAGE_LEN)
+    limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=plan.n_batch, n_threads=plan.n_threads)
+    backend = choose(plan.backend)
+    with open_gguf(plan.path) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
+        executable = backend.compile(program, file.tensors, limits)
+        try:
+            steps = Steps(executable, n_pages, plan.n_batch)
+            for n_prompt, n_gen in tests:
+                rates = list(_rates(steps, n_prompt, n_gen, plan))
+                yield Result(
+                    test=f"pp{n_prompt}" if n_prompt else f"tg{n_gen}",
+                    tokens_per_s=statistics.fmean(rates),
+                    stddev=statistics.stdev(rates) if len(rates) > 1 else 0.0,
+                    samples=rates,
+                    n_prompt=n_prompt,
+                    n_gen=n_gen,
+                    n_depth=plan.n_depth,
+                    n_threads=executable.n_threads,
+                    n_batch=plan.n_batch,
+                    model=plan.name,
+                    model_file=plan.path.name,
+                    model_bytes=file.n_bytes,
+                    n_params=sum(prod(tensor.shape) for tensor in file.tensors.values()),
+                    backend=backend.name,
+                    **_machine(backend.name),
+                )
+        finally:
+            executable.close()
+
+
+class Steps:
+    """Runs random tokens through an executable, always as the one sequence of its pages."""
+
+    def __init__(self, executable: "Executable", n_pages: int, n_batch: int) -> None:
+        import numpy as np
+
+        self._executable = executable
+        self._n_batch = n_batch
+        self._page_tables = np.arange(n_pages, dtype=np.int32)[np.newaxis]
+        self._random = random.Random(1)  # a fixed seed: every run measures the same tokens
+
+    def run(self, n_tokens: int, position: int) -> None:
+        """Run one step of `n_tokens` at `position`, with logits for its last token."""
+        import numpy as np
+
+        from edgeinfer.kernels.backend import Batch
+
+        n_vocab = self._executable.n_vocab
+        tokens = [self._random.randrange(n_vocab) for _ in range(n_tokens)]
+        self._executable.run(
+            Batch(
+                tokens=np.array(tokens, np.int32),
+                positions=np.arange(position, position + n_tokens, dtype=np.int32),
+                sequences=np.zeros(n_tokens, np.int32),
+                page_tables=self._page_tables,
+                wanted=np.array([n_tokens - 1], np.int32),
+            )
+        )
+
+    def read(self, n_tokens: int, position: int) -> None:
+        """Run a prompt in as few steps as its length allows."""
+        for done in range(0, n_tokens, self._n_batch):
+            self.run(min(self._n_batch, n_tokens - done), position + done)
+
+    def write(self, n_tokens: int, position: int) -> None:
+        """Run one token a step, as an answer is written."""
+        for done in range(n_tokens):
+            self.run(1, position + done)
+
+
+def _rates(steps: Steps, n_prompt: int, n_gen: int, plan: Plan) -> Iterable[float]:
+    """Yield tokens a second of each repeat; every repeat starts the sequence anew."""
+    line = Line()
+    run: Callable[[int, int], None] = steps.read if n_prompt else steps.write
+    n_tokens = n_prompt or n_gen
+    if n_prompt:
+        run(n_tokens, plan.n_depth)  # the warm-up: the first run also faults the pages in
+    else:
+        steps.write(min(n_tokens, 8), plan.n_depth)
+    for repeat in range(plan.repetitions):
+        line.update("measuring", repeat, plan.repetitions, "runs")
+        if plan.n_depth:
+            steps.read(plan.n_depth, 0)
+        start = time.perf_counter()
+        run(n_tokens, plan.n_depth)
+        yield n_tokens / (time.perf_counter() - start)
+    line.clear()
+
+
+def _machine(backend: str) -> dict[str, str]:
+    from edgeinfer import __version__
+    from edgeinfer.cli.machine import cpu_name
+    from edgeinfer.cli.native_facts import chosen_isa
+
+    isa = (chosen_isa()[0] if backend == "native" else None) or "-"
+    return {"isa": isa, "cpu": cpu_name(), "build": __version__}
+
+
+COLUMNS = (("model", 24), ("size", 9), ("params", 10), ("backend", 16), ("threads", 7), ("test", 8))
+
+
+def _head(result: Result) -> str:
+    titles = " | ".join(f"{title:<{width}}" for title, width in COLUMNS)
+    rule = " | ".join("-" * width for _, width in COLUMNS)
+    return (
+        f"{result.cpu}, edgeinfer {result.build}\n\n"
+        f"| {titles} | {'t/s':>19} |\n| {rule} | {'-' * 18}: |"
+    )
+
+
+def _row(result: Result) -> str:
+    backend = f"{result.backend} {result.isa}".removesuffix(" -")
+    test = result.test + (f" @ d{result.n_depth}" if result.n_depth else "")
+    size = amount(result.model_bytes, "B")
+    params = (
+        f"{result.n_params / 1e6:.2f} M"
+        if result.n_params < 1e9
+        else (f"{result.n_params / 1e9:.2f} B")
+    )
+    cells = (result.model[-24:], size, params, backend, str(result.n_threads), test)
+    row = " | ".join(f"{cell:<{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
+    return f"| {row} | {result.tokens_per_s:>9.2f} ± {result.stddev:>7.2f} |"

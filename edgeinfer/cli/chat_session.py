@@ -1,0 +1,128 @@
+"""Hold what one chat is: the model, the conversation, how answers are made. Writes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, get_args
+
+from edgeinfer.cli.answer import Reply
+from edgeinfer.cli.conversation import Conversation
+from edgeinfer.cli.options import (
+    MINUS_ONE_IS_NONE,
+    AnswerFlags,
+    SamplingFlags,
+    unescape,
+)
+from edgeinfer.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from edgeinfer.model import Model
+
+BACK_TO_DEFAULT = "default"
+
+
+@dataclass(slots=True)
+class Session:
+    """One chat. `settings` are keyword arguments of `Model.stream_chat` that the user gave."""
+
+    model: "Model"
+    conversation: Conversation = field(default_factory=Conversation)
+    settings: dict[str, Any] = field(default_factory=dict)
+    show_stats: bool = False
+    last_reply: Reply | None = None
+    n_retries: int = 0
+
+    def setting_names(self) -> list[str]:
+        """Return the names /set takes, in the order of the flags."""
+        return list(dict.fromkeys(name for name, _ in _SETTINGS.values()))
+
+    def set(self, name: str, value: str) -> str:
+        """Change one setting from text and return what happened; all or nothing."""
+        known, _ = _find(name)
+        if value == BACK_TO_DEFAULT or (known in MINUS_ONE_IS_NONE and value == "-1"):
+            self.settings.pop(known, None)
+            return f"{known}: default"
+        parsed = self.parse(known, value)
+        self.replace_settings({**self.settings, known: parsed})
+        return f"{known} = {parsed}"
+
+    def parse(self, name: str, value: str) -> Any:
+        """Return the value of a setting; raises InvalidParameterError if `value` is none."""
+        known, kind = _find(name)
+        if kind is list:
+            return [unescape(value)]
+        try:
+            return kind(value)
+        except ValueError:
+            need = "a whole number" if kind is int else "a number"
+            raise InvalidParameterError(f"{known}: found {value!r} (need {need})") from None
+
+    def replace_settings(self, settings: dict[str, Any]) -> None:
+        """Take all settings anew; InvalidParameterError if one is unknown or out of range."""
+        checked = {}
+        for name, value in settings.items():
+            known, kind = _find(name)
+            right = isinstance(value, list) if kind is list else _is_number(value, kind)
+            if not right:
+                raise InvalidParameterError(f"{known}: found {value!r} (need {kind.__name__})")
+            checked[known] = value
+        check_settings(checked)
+        self.settings = checked
+
+    def fresh_seed(self) -> dict[str, int]:
+        """Return a seed for another try where the user fixed one; else each answer has its own."""
+        self.n_retries += 1
+        if "seed" not in self.settings:
+            return {}
+        return {"seed": self.settings["seed"] + self.n_retries}
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return len(self.model.tokenize(text, add_special=False))
+
+    def pieces(self, text: str) -> list[tuple[int, str]]:
+        """Return the tokens of a text with what each stands for."""
+        ids = self.model.tokenize(text, add_special=False)
+        return [(id, self.model.detokenize([id])) for id in ids]
+
+    def context_use(self) -> tuple[int, int]:
+        """Return the tokens of the conversation so far and how many the context holds."""
+        messages = self.conversation.messages()
+        used = 0
+        if messages:
+            used = len(self.model.apply_template(messages, add_generation_prompt=False))
+        return used, self.model.n_ctx
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """Raise InvalidParameterError if a sampling setting is out of its range."""
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (kind is float and isinstance(value, float))
+
+
+def _find(name: str) -> tuple[str, type]:
+    spelled = name.lstrip("-").replace("-", "_")
+    if spelled not in _SETTINGS:
+        known = ", ".join(dict.fromkeys(name for name, _ in _SETTINGS.values()))
+        raise InvalidParameterError(f"/set {name}: no such setting (choose from {known})")
+    return _SETTINGS[spelled]
+
+
+def _settings_table(groups: Sequence[Any]) -> dict[str, tuple[str, type]]:
+    """Map each spelling of each flag, dashes as underscores, to its setting and its type."""
+    table: dict[str, tuple[str, type]] = {}
+    for group in groups:
+        for row in fields(group):
+            union, option = get_args(row.type)
+            kind = next(kind for kind in get_args(union) if kind is not type(None))
+            kind = list if kind == list[str] else kind
+            spellings = [row.name, option.default, *(option.param_decls or ())]
+            for spelling in spellings:
+                table[spelling.lstrip("-").replace("-", "_")] = (row.name, kind)
+    return table
+
+
+_SETTINGS = _settings_table((AnswerFlags, SamplingFlags))

@@ -1,0 +1,107 @@
+"""Find out about this machine: its CPU, the threads it gives us, how fast its memory is."""
+
+import os
+import platform
+import time
+from pathlib import Path
+
+READ_BYTES = 256 << 20  # larger than any last-level cache of an ordinary machine
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def cpu_name() -> str:
+    """Return the CPU's own name for itself."""
+    names = _cpuinfo("model name") or _cpuinfo("Model") or _cpuinfo("Hardware")
+    return names or platform.processor() or platform.machine()
+
+
+def cpu_features() -> frozenset[str]:
+    """Return the features Linux names in /proc/cpuinfo; empty elsewhere."""
+    return frozenset((_cpuinfo("flags") or _cpuinfo("Features") or "").split())
+
+
+def levels() -> list[str]:
+    """Return the instruction sets this CPU has of those edgeinfer has kernels for, best last."""
+    features = cpu_features()
+    found = ["scalar"]
+    if {"avx2", "fma", "f16c"} <= features:
+        found.append("avx2")
+        if {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"} <= features:
+            found.append("avx512")
+    if {"asimd", "asimddp"} <= features:
+        found.append("neon")
+    return found
+
+
+def affinity() -> tuple[int, int]:
+    """Return how many CPUs this process may use by affinity, and how many the machine has."""
+    n_cpus = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)), n_cpus
+    return n_cpus, n_cpus
+
+
+def quota_cpus() -> float | None:
+    """Return the CPUs that the tightest cgroup (v2) around this process allows, if any does."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    group = next((line[3:] for line in lines if line.startswith("0::")), None)
+    if group is None:
+        return None
+    folder = CGROUP / group.lstrip("/")
+    quotas = []
+    # Inside a container the path may name groups of the host that cannot be seen.
+    for place in [folder, *folder.parents]:
+        if CGROUP not in [place, *place.parents]:
+            break
+        quotas += _quota_of(place / "cpu.max")
+    return min(quotas, default=None)
+
+
+def memory_bytes() -> tuple[int, int]:
+    """Return the memory that is available and that the machine has."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return int(memory.available), int(memory.total)
+
+
+def read_bandwidth(n_threads: int) -> float:
+    """Measure how many bytes a second `n_threads` threads read from memory together."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+
+    part = READ_BYTES // n_threads // 8
+    arrays = [np.ones(part, np.int64) for _ in range(n_threads)]
+    best_s = float("inf")
+    with ThreadPoolExecutor(n_threads) as pool:
+        for _ in range(4):
+            start = time.perf_counter()
+            # A reduction lets the interpreter's lock go and does less work than memory does.
+            list(pool.map(np.bitwise_or.reduce, arrays))
+            best_s = min(best_s, time.perf_counter() - start)
+    return n_threads * part * 8 / best_s
+
+
+def _quota_of(file: Path) -> list[float]:
+    try:
+        quota, period = file.read_text().split()
+        return [] if quota == "max" else [int(quota) / int(period)]
+    except (OSError, ValueError, ZeroDivisionError):
+        return []
+
+
+def _cpuinfo(key: str) -> str | None:
+    """Return the first value of a key of /proc/cpuinfo."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name.strip() == key:
+                    return value.strip()
+    except OSError:
+        pass
+    return None

@@ -1,0 +1,142 @@
+"""A model without weights that answers by simple rules, for tests of the command line.
+
+Run as a script it is the command line itself over such a model, for tests with pipes and terminals.
+"""
+
+import sys
+import time
+import types
+from collections.abc import Iterator
+
+from edgeinfer.completion import Chunk, Completion, Timings, Usage
+from edgeinfer.errors import ContextOverflowError, NonFiniteError, TemplateError
+
+N_CTX = 2048
+
+
+class FakeStream:
+    """Answers "You said: <prompt>." word by word; some prompts make it slow, cut or broken."""
+
+    def __init__(self, prompt, progress, settings):
+        if prompt == "overflow":
+            raise ContextOverflowError("prompt: found 9999 tokens (need at most 2047)")
+        self._prompt = prompt
+        self._settings = settings
+        self._tokens = []
+        self._text = ""
+        self.completion = None
+        self._chunks = self._make()
+        if progress is not None:
+            progress(10, 10, 0)
+
+    def _make(self) -> Iterator[str]:
+        if self._prompt == "nan":
+            raise NonFiniteError("logits: found NaN")
+        if self._prompt == "endless":
+            while True:
+                time.sleep(0.01)
+                yield "la "
+        if self._prompt == "silent":
+            return
+        if self._prompt == "escape":
+            yield "red \x1b[31malert"
+            return
+        if self._prompt == "settings":
+            yield repr(dict(sorted(self._settings.items())))
+            return
+        yield "You said:"
+        for word in self._prompt.split(" "):
+            yield " " + word
+        yield "."
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        text = None if self.completion else next(self._chunks, None)
+        if text is None:
+            self._end("length" if self._prompt == "cut" else "stop")
+            raise StopIteration
+        self._text += text
+        self._tokens.append(len(self._tokens))
+        return Chunk(text, (self._tokens[-1],))
+
+    def close(self):
+        self._end("cancelled")
+
+    def _end(self, reason):
+        if self.completion is None:
+            self.completion = Completion(
+                text=self._text,
+                tokens=tuple(self._tokens),
+                finish_reason=reason,
+                stop=None,
+                seed=self._settings.get("seed", 7),
+                usage=Usage(10, 4, len(self._tokens)),
+                timings=Timings(0.1, 0.5, 2.0, 12.0, 34.0),
+            )
+
+
+class FakeTokenizer:
+    def __init__(self, chat_template):
+        self.chat_template = chat_template
+
+
+class FakeModel:
+    """Has the methods of `edgeinfer.Model` that the command line calls."""
+
+    n_ctx = N_CTX
+
+    def __init__(self, *, chat_template="template", **load_options):
+        self.tokenizer = FakeTokenizer(chat_template)
+        self.load_options = load_options
+        self.closed = False
+        self.requests = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.closed = True
+
+    def tokenize(self, text, *, add_special=True, parse_special=False):
+        head = [1] if add_special else []
+        return head + [ord(char) for char in text]
+
+    def detokenize(self, ids):
+        return "".join(chr(id) for id in ids if id != 1)
+
+    def apply_template(self, messages, *, add_generation_prompt=True):
+        return "".join(f"<{m['role']}>{m['content']}" for m in messages)
+
+    def stream(self, prompt, *, progress=None, **settings):
+        text = prompt if isinstance(prompt, str) else self.detokenize(prompt)
+        self.requests.append((text, settings))
+        return FakeStream(text, progress, settings)
+
+    def stream_chat(self, messages, *, progress=None, **settings):
+        if self.tokenizer.chat_template is None:
+            raise TemplateError("no chat template")
+        self.requests.append(([dict(message) for message in messages], settings))
+        return FakeStream(messages[-1]["content"], progress, settings)
+
+
+def install(models=None, **options):
+    """Make `edgeinfer.model.load` return fake models, and keep them in `models`."""
+
+    def load(path, **load_options):
+        model = FakeModel(**options, **load_options)
+        if models is not None:
+            models.append(model)
+        return model
+
+    module = types.ModuleType("edgeinfer.model")
+    module.load = load
+    sys.modules["edgeinfer.model"] = module
+
+
+if __name__ == "__main__":
+    install()
+    from edgeinfer.cli.__main__ import main
+
+    sys.exit(main())

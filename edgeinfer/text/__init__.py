@@ -1,0 +1,1 @@
+"""Turn text into token ids and back, as the model file says."""

@@ -13,6 +13,8 @@
 
 #define EI_JOIN2(a, b) a##_##b
 #define EI_JOIN(a, b) EI_JOIN2(a, b)
+#define EI_TEXT2(a) #a
+#define EI_TEXT(a) EI_TEXT2(a)
 
 enum {
     EI_LANES = 16,     /* rows of one X group = lanes of the virtual vector */

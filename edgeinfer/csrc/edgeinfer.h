@@ -14,7 +14,8 @@ enum {
     EI_FORKED = 2,
     EI_NO_MEMORY = 3,
     EI_BAD_ARGUMENT = 4,
-    EI_NON_FINITE = 5
+    EI_NON_FINITE = 5,
+    EI_ALL_BANNED = 6
 };
 
 /* -- threads -------------------------------------------------------------------------------- */
@@ -22,7 +23,147 @@ enum {
 /* CPUs this process may use by affinity and cgroup quota, at least 1. */
 int32_t ei_default_threads(void);
 
+/* -- kernels -------------------------------------------------------------------------------- */
+
+/* Levels this build and CPU can run, best last, separated by spaces: "scalar avx2". */
+const char *ei_isa_levels(void);
+/* Formats in the order of the C enum, separated by spaces: "F32 F16 ...". Index = the format numbers below. */
+const char *ei_format_names(void);
+
+/* -- executable ----------------------------------------------------------------------------- */
+
+/* A compiled program: weights in X, buffers, KV pages, a thread pool. Build: new, add_*, finish; then run. */
+typedef struct ei_exec ei_exec;
+
+enum { EI_ROWS_TOKENS = 0, EI_ROWS_WANTED = 1 };
+
+/* What one op does to every row r of its values (v = value, w = weight, c = vector; -1: absent).
+ *   EMBED      v.out0 = scale * row tokens[r] of w0
+ *   GATHER     v.out0 = v.in0 at the wanted rows
+ *   NORM       x = v.in0; if v.in1: x = x + (c0 ? rms(v.in1)*c0 : v.in1); v.out0 = x; h = c1 ? rms(x)*c1 : x;
+ *              v.out1 = h; acts_out = quantized h
+ *   MATMUL     for i: v.out[i] = w[i] * acts_in + bias c[i]; with v.in0: out0 = v.in0 + that
+ *   GATED      h = fn(w0 * acts_in) * (w1 * acts_in); acts_out = quantized h
+ *   HEADS      q, k, v = v.in0..2: rms per head with c0 (q), c1 (k), rope; q, k -> v.out0, v.out1; k, v -> kv
+ *   ATTENTION  v.in0 = q -> v.out0 and acts_out
+ *   ACT        v.out0 = fn(v.in0)
+ *   GATE       v.out0 = fn(v.in0) * v.in1
+ *   ADD        v.out0 = v.in0 + alpha * (v.in1 or c0)
+ *   MULTIPLY   v.out0 = v.in0 * (v.in1 or c0)
+ *   SCALE      v.out0 = scale * v.in0, then softcapped
+ */
+enum {
+    EI_OP_EMBED,
+    EI_OP_GATHER,
+    EI_OP_NORM,
+    EI_OP_MATMUL,
+    EI_OP_GATED,
+    EI_OP_HEADS,
+    EI_OP_ATTENTION,
+    EI_OP_ACT,
+    EI_OP_GATE,
+    EI_OP_ADD,
+    EI_OP_MULTIPLY,
+    EI_OP_SCALE,
+    EI_N_OPS
+};
+
+typedef struct {
+    int32_t kind, rows; /* EI_OP_*, EI_ROWS_* */
+    int32_t in[3], out[3];
+    int32_t acts_in, acts_out;
+    int32_t weight[3], vec[3];
+    int32_t fn; /* silu, gelu_tanh, gelu_erf, relu, relu2, sigmoid, tanh, softplus = 0 .. 7 */
+    int32_t kv, rope;
+    int32_t heads[3], dim[3]; /* HEADS: of q, k, v; ATTENTION: heads[0] query heads */
+    int32_t interleaved;      /* rope pairs (2i, 2i+1), else (i, i + n_pairs) */
+    int32_t window;           /* attention: 0 none */
+    float eps, scale, softcap, alpha;
+} ei_op;
+
+/* One step. Rows of one sequence stand together, positions ascending by 1. */
+typedef struct {
+    int32_t n_tokens, n_sequences, n_wanted, pages_per_sequence;
+    const int32_t *tokens, *positions, *sequences; /* (n_tokens,) */
+    const int32_t *page_tables;                    /* (n_sequences, pages_per_sequence) */
+    const int32_t *wanted;                         /* (n_wanted,) ascending rows */
+} ei_batch;
+
+/* isa: a name of ei_isa_levels. n_batch: most tokens of a step. NULL: unknown isa or out of memory. */
+ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_batch, int32_t n_pages);
+void ei_exec_free(ei_exec *exec);
+int32_t ei_exec_threads(const ei_exec *exec);
+size_t ei_exec_weight_bytes(const ei_exec *exec);
+size_t ei_exec_state_bytes(const ei_exec *exec);
+
+/* Each returns the new thing's number, or -1 (out of memory or a bad argument). Sources must outlive the exec. */
+int32_t ei_exec_add_matrix(ei_exec *exec, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file);
+int32_t ei_exec_add_table(ei_exec *exec, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file);
+int32_t ei_exec_add_vector(ei_exec *exec, const float *values, int32_t n);
+int32_t ei_exec_add_value(ei_exec *exec, int32_t width, int32_t rows);
+int32_t ei_exec_add_acts(ei_exec *exec, int32_t width, int32_t rows, int32_t integers, int32_t floats);
+int32_t ei_exec_add_kv(ei_exec *exec, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim);
+int32_t ei_exec_add_rope(ei_exec *exec, const float *inv_freq, int32_t n_pairs, float mscale);
+int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
+
+/* Allocate, and lay the matrices out; *done counts source bytes as they are finished, and the mapped pages behind
+ * them are given back. logits: the value that ei_exec_logits shows (rows: wanted). */
+int32_t ei_exec_finish(ei_exec *exec, int32_t logits, volatile int64_t *done);
+
+/* Run every op over the batch. cancel may be NULL; ids and pages are checked by the caller. */
+int32_t ei_exec_run(ei_exec *exec, const ei_batch *batch, const volatile int32_t *cancel);
+/* The last run's logits, (n_wanted, n_vocab); the same memory after every run. */
+const float *ei_exec_logits(const ei_exec *exec);
+
+/* -- single kernels, for tests and benchmarks ----------------------------------------------- */
+
+/* y (n_tokens, n_rows) = W x^T for x (n_tokens, n_columns), by the law, on one thread. */
+int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file,
+                  int32_t n_tokens, const float *x, float *y);
+/* File rows as floats. */
+int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out);
+/* Bytes per second at which n_threads read memory, over n_bytes each, best of a few passes. */
+double ei_stream_rate(int32_t n_threads, size_t n_bytes);
+
 /* -- sampling ------------------------------------------------------------------------------- */
+
+enum { EI_MOST_LOGPROBS = 64 };
+
+typedef struct ei_sampler ei_sampler;
+
+/* Ranges are checked by engine/sampling.py, which also says what each field means. */
+typedef struct {
+    double temperature; /* 0 or less: greedy */
+    double dynatemp_range, dynatemp_exponent;
+    double top_p, min_p, typical_p, top_n_sigma;
+    double xtc_probability, xtc_threshold;
+    double repeat_penalty, frequency_penalty, presence_penalty;
+    double dry_multiplier, dry_base;
+    double mirostat_tau, mirostat_eta;
+    uint64_t seed;
+    int32_t top_k, min_keep, penalty_last_n, dry_allowed_length, dry_last_n;
+    int32_t mirostat; /* 0 or 2 */
+    int32_t choice;   /* which of several answers to one prompt: each draws its own numbers */
+} ei_sampling;
+
+/* A sampler for one sequence; NULL: out of memory. It must be set before its first use. */
+ei_sampler *ei_sampler_new(int32_t n_vocab);
+void ei_sampler_free(ei_sampler *sampler);
+
+/* Copy the parameters and start again. A bias of -100 or less bans its token. Breaker i is the
+   tokens breaker_ids[breaker_starts[i] .. breaker_starts[i + 1]), none of them empty. */
+int32_t ei_sampler_set(ei_sampler *sampler, const ei_sampling *params, const int32_t *bias_ids,
+                       const double *bias_values, int32_t n_bias, const int32_t *breaker_ids,
+                       const int32_t *breaker_starts, int32_t n_breakers);
+
+/* Choose the token at `position` from its n_vocab logits; `history` is the sequence so far.
+   With n_top >= 0, also the log-probability of the token and the n_top most probable tokens, from
+   the logits as given, before any penalty, bias or temperature (n_top <= EI_MOST_LOGPROBS and
+   n_vocab). EI_BAD_ARGUMENT: an id out of range; EI_NON_FINITE: NaN or +inf among the logits;
+   EI_ALL_BANNED: every logit is -inf. */
+int32_t ei_sample(ei_sampler *sampler, const float *logits, const int32_t *history,
+                  int32_t n_history, int64_t position, int32_t *token, int32_t n_top,
+                  double *token_logprob, int32_t *top_ids, double *top_logprobs);
 
 /* cdef end */
 

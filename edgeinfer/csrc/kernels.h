@@ -92,7 +92,5 @@ void ei_rope_row(int32_t position, const float *inv_freq, int32_t n, float mscal
 
 /* The table of a level by name ("scalar", "avx2", "avx512", "neon"), or NULL when this build or CPU lacks it. */
 const ei_kernels *ei_kernels_of(const char *isa);
-/* The table in use: the best level, or what EDGEINFER_ISA names. */
-const ei_kernels *ei_kernels_chosen(void);
 
 #endif

@@ -1,0 +1,93 @@
+/* edgeinfer/csrc/cpu.c: read the CPU's feature bits, and whether the system saves the registers they use. */
+#include "cpu.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+
+typedef struct {
+    uint32_t leaf, reg, bit; /* reg: 1 ebx, 2 ecx */
+} feature;
+
+static const feature avx2_features[] = {
+    {1, 2, 12}, /* fma */
+    {1, 2, 29}, /* f16c */
+    {7, 1, 5},  /* avx2 */
+    {7, 1, 8},  /* bmi2 */
+};
+static const feature avx512_features[] = {
+    {7, 1, 16}, /* avx512f */
+    {7, 1, 17}, /* avx512dq */
+    {7, 1, 30}, /* avx512bw */
+    {7, 1, 31}, /* avx512vl */
+    {7, 2, 11}, /* avx512vnni */
+};
+
+/* XCR0 bits: 1 xmm, 2 ymm, 5-7 the mask and zmm registers */
+enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6, OSXSAVE = 27 };
+
+static bool system_saves(uint32_t mask) {
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> OSXSAVE & 1))
+        return false;
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & mask) == mask;
+}
+
+static bool has_all(const feature *list, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t r[4];
+        if (!__get_cpuid_count(list[i].leaf, 0, &r[0], &r[1], &r[2], &r[3]) || !(r[list[i].reg] >> list[i].bit & 1))
+            return false;
+    }
+    return true;
+}
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+bool ei_cpu_has_avx2(void) {
+    return system_saves(XCR0_AVX) && has_all(avx2_features, COUNT(avx2_features));
+}
+bool ei_cpu_has_avx512(void) {
+    return ei_cpu_has_avx2() && system_saves(XCR0_AVX512) && has_all(avx512_features, COUNT(avx512_features));
+}
+bool ei_cpu_has_neon(void) {
+    return false;
+}
+
+#elif defined(__aarch64__)
+#ifdef __linux__
+#include <sys/auxv.h>
+
+enum { ASIMD_DOT_PRODUCT = 1 << 20 }; /* HWCAP_ASIMDDP */
+
+bool ei_cpu_has_neon(void) {
+    return getauxval(AT_HWCAP) & ASIMD_DOT_PRODUCT;
+}
+#else
+/* Apple's arm64 CPUs all have the dot product. */
+bool ei_cpu_has_neon(void) {
+    return true;
+}
+#endif
+bool ei_cpu_has_avx2(void) {
+    return false;
+}
+bool ei_cpu_has_avx512(void) {
+    return false;
+}
+
+#else
+bool ei_cpu_has_avx2(void) {
+    return false;
+}
+bool ei_cpu_has_avx512(void) {
+    return false;
+}
+bool ei_cpu_has_neon(void) {
+    return false;
+}
+#endif

@@ -1,0 +1,227 @@
+/* edgeinfer/csrc/exec.c: build an executable: lists of parts, memory for them, matrices laid out in X. */
+#include "exec.h"
+#include "memory.h"
+#include "repack.h"
+
+#include <stdlib.h>
+
+/* Room for one more element; the lists only grow while the executable is built. */
+static bool grow(void **at, int32_t *room, int32_t n, size_t size) {
+    if (n < *room)
+        return true;
+    int32_t wanted = *room ? *room * 2 : 16;
+    void *moved = realloc(*at, (size_t)wanted * size);
+    if (!moved)
+        return false;
+    *at = moved, *room = wanted;
+    return true;
+}
+
+#define APPEND(list, item)                                                                                             \
+    (grow((void **)&(list).at, &(list).room, (list).n, sizeof *(list).at) ? ((list).at[(list).n] = (item), (list).n++) \
+                                                                          : -1)
+
+ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_batch, int32_t n_pages) {
+    const ei_kernels *kernels = ei_kernels_of(isa);
+    if (!kernels || n_threads < 1 || n_batch < 1 || n_pages < 1)
+        return NULL;
+    ei_exec *e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    e->kernels = kernels, e->n_batch = n_batch, e->n_pages = n_pages, e->logits = -1;
+    e->pool = ei_pool_new(n_threads);
+    if (!e->pool) {
+        free(e);
+        return NULL;
+    }
+    e->n_threads = ei_pool_size(e->pool);
+    return e;
+}
+
+void ei_exec_free(ei_exec *e) {
+    if (!e)
+        return;
+    ei_pool_free(e->pool);
+    ei_big_free(e->weight_memory, e->weight_bytes);
+    ei_big_free(e->state_memory, e->state_bytes);
+    ei_big_free(e->work_memory, e->work_bytes);
+    void *owned[] = {e->weights.at, e->vectors.at, e->values.at, e->acts.at,  e->kvs.at,
+                     e->ropes.at,   e->ops.at,     e->jobs,      e->partials, e->spans};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    free(e);
+}
+
+int32_t ei_exec_threads(const ei_exec *e) {
+    return e->n_threads;
+}
+size_t ei_exec_weight_bytes(const ei_exec *e) {
+    return e->weight_bytes;
+}
+size_t ei_exec_state_bytes(const ei_exec *e) {
+    return e->state_bytes;
+}
+
+static int32_t add_weight(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file, bool x) {
+    if (format < 0 || format >= EI_N_FORMATS || n_rows < 1 || n_columns < 1 ||
+        n_columns % ei_format_rows[format].block_len)
+        return -1;
+    ei_weight w = {.format = format, .n_rows = n_rows, .n_columns = n_columns, .file = file};
+    if (x) {
+        w.n_groups = (n_rows + EI_LANES - 1) / EI_LANES;
+        w.group_bytes = EI_LANES * ei_row_bytes(format, n_columns);
+    }
+    return APPEND(e->weights, w);
+}
+
+int32_t ei_exec_add_matrix(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file) {
+    return add_weight(e, format, n_rows, n_columns, file, true);
+}
+int32_t ei_exec_add_table(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file) {
+    return add_weight(e, format, n_rows, n_columns, file, false);
+}
+int32_t ei_exec_add_vector(ei_exec *e, const float *values, int32_t n) {
+    return n < 1 ? -1 : APPEND(e->vectors, values);
+}
+int32_t ei_exec_add_value(ei_exec *e, int32_t width, int32_t rows) {
+    ei_value v = {.width = width, .rows = rows};
+    return width < 1 ? -1 : APPEND(e->values, v);
+}
+int32_t ei_exec_add_acts(ei_exec *e, int32_t width, int32_t rows, int32_t integers, int32_t floats) {
+    ei_acts_set a = {.acts.width = width, .rows = rows, .integers = integers, .floats = floats};
+    return width < 1 || (integers && width % EI_BLOCK) ? -1 : APPEND(e->acts, a);
+}
+int32_t ei_exec_add_kv(ei_exec *e, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim) {
+    ei_kv_store kv = {.kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim}};
+    kv.key_page = (size_t)n_kv_heads * EI_PAGE_LEN * (size_t)key_dim;
+    kv.value_page = (size_t)n_kv_heads * EI_PAGE_LEN * (size_t)value_dim;
+    return n_kv_heads < 1 || key_dim < 1 || value_dim < 1 ? -1 : APPEND(e->kvs, kv);
+}
+int32_t ei_exec_add_rope(ei_exec *e, const float *inv_freq, int32_t n_pairs, float mscale) {
+    ei_rope r = {.inv_freq = inv_freq, .n_pairs = n_pairs, .mscale = mscale};
+    return n_pairs < 1 ? -1 : APPEND(e->ropes, r);
+}
+int32_t ei_exec_add_op(ei_exec *e, const ei_op *op) {
+    return op->kind < 0 || op->kind >= EI_N_OPS ? -1 : APPEND(e->ops, *op);
+}
+
+/* Give out pieces of one allocation: measured with base NULL first, handed out the second time. */
+static void *take(uint8_t *base, size_t *used, size_t n_bytes) {
+    size_t at = *used;
+    *used = at + ((n_bytes + 63) & ~(size_t)63);
+    return base ? base + at : NULL;
+}
+
+static size_t place_work(ei_exec *e, uint8_t *base) {
+    size_t used = 0, batch = (size_t)e->n_batch;
+    for (int32_t i = 0; i < e->values.n; i++)
+        e->values.at[i].data = take(base, &used, batch * (size_t)e->values.at[i].width * 4);
+    for (int32_t i = 0; i < e->acts.n; i++) {
+        ei_acts_set *a = &e->acts.at[i];
+        size_t n = batch * (size_t)a->acts.width, blocks = n / EI_BLOCK;
+        if (a->integers) {
+            a->acts.q = take(base, &used, n);
+            a->acts.d = take(base, &used, 4 * blocks);
+            a->acts.ds = take(base, &used, 4 * blocks);
+            a->acts.sums = take(base, &used, 4 * blocks);
+        }
+        if (a->floats)
+            a->acts.x = take(base, &used, 4 * n);
+    }
+    for (int32_t i = 0; i < e->ropes.n; i++) {
+        e->ropes.at[i].cosines = take(base, &used, batch * (size_t)e->ropes.at[i].n_pairs * 4);
+        e->ropes.at[i].sines = take(base, &used, batch * (size_t)e->ropes.at[i].n_pairs * 4);
+    }
+    e->scratch = take(base, &used, (size_t)e->n_threads * e->scratch_floats * 4);
+    return used;
+}
+
+static size_t place_weights(ei_exec *e, uint8_t *base) {
+    size_t used = 0;
+    for (int32_t i = 0; i < e->weights.n; i++) {
+        ei_weight *w = &e->weights.at[i];
+        if (w->n_groups)
+            w->x = take(base, &used, (size_t)w->n_groups * w->group_bytes);
+    }
+    return used;
+}
+
+static size_t place_state(ei_exec *e, uint8_t *base) {
+    size_t used = 0, pages = (size_t)e->n_pages;
+    for (int32_t i = 0; i < e->kvs.n; i++) {
+        e->kvs.at[i].kv.keys = take(base, &used, pages * e->kvs.at[i].key_page * 2);
+        e->kvs.at[i].kv.values = take(base, &used, pages * e->kvs.at[i].value_page * 2);
+    }
+    return used;
+}
+
+static bool allocate(ei_exec *e) {
+    ei_size_attention(e);
+    size_t (*const place[])(ei_exec *, uint8_t *) = {place_weights, place_state, place_work};
+    uint8_t **memory[] = {&e->weight_memory, &e->state_memory, &e->work_memory};
+    size_t *bytes[] = {&e->weight_bytes, &e->state_bytes, &e->work_bytes};
+    for (int i = 0; i < 3; i++) {
+        *bytes[i] = place[i](e, NULL);
+        *memory[i] = ei_big_alloc(*bytes[i]);
+        if (!*memory[i])
+            return false;
+        place[i](e, *memory[i]);
+    }
+    size_t n_jobs = (size_t)e->ops.n * EI_JOBS_PER_OP + (size_t)e->ropes.n;
+    e->jobs = calloc(n_jobs ? n_jobs : 1, sizeof *e->jobs);
+    e->spans = calloc((size_t)e->n_batch, sizeof *e->spans);
+    return e->jobs && e->spans;
+}
+
+/* Source bytes one repack chunk covers: enough that giving its pages back pays, few enough to share evenly. */
+enum { REPACK_BYTES = 1 << 20 };
+
+typedef struct {
+    ei_exec *exec;
+    volatile int64_t *done;
+} repack_context;
+
+static int32_t repack_groups(const ei_weight *w) {
+    return max_i32(1, (int32_t)(REPACK_BYTES / w->group_bytes));
+}
+
+static void repack_chunk(void *context, const void *op, int32_t chunk, int32_t thread) {
+    repack_context *c = context;
+    const ei_weight *w = op;
+    (void)thread;
+    int32_t first = chunk * repack_groups(w), last = min_i32(first + repack_groups(w), w->n_groups);
+    size_t row_bytes = w->group_bytes / EI_LANES;
+    for (int32_t g = first; g < last; g++)
+        ei_repack_group(w->format, w->file + (size_t)g * w->group_bytes, min_i32(EI_LANES, w->n_rows - g * EI_LANES),
+                        w->n_columns, w->x + (size_t)g * w->group_bytes);
+    int32_t rows = min_i32(last * EI_LANES, w->n_rows) - first * EI_LANES;
+    size_t n_bytes = (size_t)rows * row_bytes;
+    ei_release_mapped(w->file + (size_t)first * w->group_bytes, n_bytes);
+    if (c->done)
+        __atomic_fetch_add(c->done, (int64_t)n_bytes, __ATOMIC_RELAXED);
+}
+
+static int32_t repack(ei_exec *e, volatile int64_t *done) {
+    ei_job *jobs = calloc((size_t)e->weights.n + 1, sizeof *jobs);
+    if (!jobs)
+        return EI_NO_MEMORY;
+    int32_t n = 0;
+    for (int32_t i = 0; i < e->weights.n; i++) {
+        const ei_weight *w = &e->weights.at[i];
+        if (w->n_groups) {
+            int32_t per = repack_groups(w);
+            jobs[n++] = (ei_job){repack_chunk, w, (w->n_groups + per - 1) / per};
+        }
+    }
+    repack_context context = {e, done};
+    int32_t status = ei_pool_run(e->pool, &context, jobs, n, NULL);
+    free(jobs);
+    return status;
+}
+
+int32_t ei_exec_finish(ei_exec *e, int32_t logits, volatile int64_t *done) {
+    if (logits < 0 || logits >= e->values.n || e->weight_memory)
+        return EI_BAD_ARGUMENT;
+    e->logits = logits;
+    return allocate(e) ? repack(e, done) : EI_NO_MEMORY;
+}

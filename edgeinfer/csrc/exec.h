@@ -1,0 +1,105 @@
+/* edgeinfer/csrc/exec.h: what an executable is made of, shared by exec.c (build) and run*.c (step). */
+#ifndef EI_EXEC_H
+#define EI_EXEC_H
+
+#include "edgeinfer.h"
+#include "kernels.h"
+#include "threads.h"
+
+typedef struct {
+    int32_t format, n_rows, n_columns, n_groups;
+    const uint8_t *file; /* rows as in the file */
+    uint8_t *x;          /* groups; NULL for a table, whose rows are only looked up */
+    size_t group_bytes;
+} ei_weight;
+
+typedef struct {
+    float *data; /* (rows, width) */
+    int32_t width, rows;
+} ei_value;
+
+typedef struct {
+    ei_acts acts; /* n_tokens is set by every step */
+    int32_t rows;
+    bool integers, floats;
+} ei_acts_set;
+
+typedef struct {
+    ei_kv kv;
+    size_t key_page, value_page; /* elements of one page */
+} ei_kv_store;
+
+typedef struct {
+    const float *inv_freq;
+    int32_t n_pairs;
+    float mscale;
+    float *cosines, *sines; /* (n_batch, n_pairs) of the step */
+} ei_rope;
+
+/* Consecutive rows of one sequence whose attention is computed together. */
+typedef struct {
+    int32_t first, count, sequence;
+} ei_span;
+
+/* A list that grows while the executable is built. */
+#define EI_LIST(type)                                                                                                  \
+    struct {                                                                                                           \
+        type *at;                                                                                                      \
+        int32_t n, room;                                                                                               \
+    }
+
+struct ei_exec {
+    const ei_kernels *kernels;
+    ei_pool *pool;
+    int32_t n_threads, n_batch, n_pages, logits;
+    EI_LIST(ei_weight) weights;
+    EI_LIST(const float *) vectors;
+    EI_LIST(ei_value) values;
+    EI_LIST(ei_acts_set) acts;
+    EI_LIST(ei_kv_store) kvs;
+    EI_LIST(ei_rope) ropes;
+    EI_LIST(ei_op) ops;
+
+    uint8_t *weight_memory, *state_memory, *work_memory;
+    size_t weight_bytes, state_bytes, work_bytes;
+
+    /* attention: most tokens of a span, and the scratch of each thread */
+    int32_t span_len;
+    float *scratch;
+    size_t scratch_floats;
+
+    /* the step in progress */
+    const ei_batch *batch;
+    ei_job *jobs;
+    int32_t n_jobs;
+    ei_span *spans;
+    int32_t n_spans;
+    float *partials; /* attention split by chunk (run_attention.c) */
+    size_t partial_floats;
+};
+
+EI_INLINE int32_t rows_of(const ei_exec *e, int32_t rows) {
+    return rows == EI_ROWS_WANTED ? e->batch->n_wanted : e->batch->n_tokens;
+}
+
+EI_INLINE float *row_of(const ei_exec *e, int32_t value, int32_t row) {
+    const ei_value *v = &e->values.at[value];
+    return v->data + (size_t)row * (size_t)v->width;
+}
+
+EI_INLINE const float *vector_of(const ei_exec *e, int32_t vec) {
+    return vec < 0 ? NULL : e->vectors.at[vec];
+}
+
+/* Append the jobs of one op (run_*.c). */
+void ei_plan_rows(ei_exec *e, const ei_op *op);
+void ei_plan_matmul(ei_exec *e, const ei_op *op);
+bool ei_plan_attention(ei_exec *e, const ei_op *op);
+void ei_size_attention(ei_exec *e); /* span_len and scratch_floats, from the ops */
+void ei_plan_spans(ei_exec *e);
+void ei_add_job(ei_exec *e, ei_chunk_fn run, const void *op, int32_t n_chunks);
+
+/* Most jobs one op may add. */
+enum { EI_JOBS_PER_OP = 2 };
+
+#endif

@@ -1,0 +1,335 @@
+/* edgeinfer/csrc/ops/matmul_template.h: one matmul kernel per format: 16 rows of X by 1 .. EI_MAX_COLUMNS tokens.
+ *
+ * The including file defines EI_ISA, EI_FN and the verbs (isa/scalar_verbs.h). The law is in formats.h.
+ * Rows stand in lanes, so nothing is ever reduced across lanes; a weight k-group is unpacked once and meets
+ * every column's activation dword. `n_columns` is a constant after inlining: each count is its own function.
+ */
+
+typedef struct {
+    const int8_t *q;
+    const float *d, *ds, *x;
+    const int32_t *sums;
+    int32_t stride; /* columns of the tile */
+} columns;
+
+EI_INLINE columns columns_at(const ei_acts *acts, int32_t tile, int32_t column) {
+    int32_t first = tile * EI_TILE, left = acts->n_tokens - first;
+    size_t start = (size_t)first * (size_t)acts->width, blocks = start / EI_BLOCK;
+    columns c = {.stride = left < EI_TILE ? left : EI_TILE};
+    if (acts->q) {
+        c.q = acts->q + start + 4 * column;
+        c.d = acts->d + blocks + column;
+        c.ds = acts->ds + blocks + column;
+        c.sums = acts->sums + blocks + column;
+    }
+    if (acts->x)
+        c.x = acts->x + start + column;
+    return c;
+}
+
+/* ---- k-groups: the unsigned code (or the signed value) of 4 k of 16 rows ---- */
+
+EI_INLINE vb nibbles(const uint8_t codes[4][64], int g) {
+    return g < 4 ? vb_and(vb_load(codes[g]), 0x0f) : vb_shr_and(vb_load(codes[g - 4]), 4, 0x0f);
+}
+/* bit `from` of every byte, moved to bit `to` */
+EI_INLINE vb bit_moved(vb x, int from, int to) {
+    uint8_t mask = (uint8_t)(1 << to);
+    return from == to ? vb_and(x, mask) : from < to ? vb_shl_and(x, to - from, mask) : vb_shr_and(x, from - to, mask);
+}
+/* bits 2g, 2g+1 of every byte, moved to bits 4, 5 */
+EI_INLINE vb pair_at_4(vb x, int g) {
+    return g == 2 ? vb_and(x, 0x30) : g < 2 ? vb_shl_and(x, 4 - 2 * g, 0x30) : vb_shr_and(x, 2, 0x30);
+}
+
+EI_INLINE vb group_q4_0(const x_q4_0 *b, int j, int g) {
+    (void)j;
+    return nibbles(b->codes, g);
+}
+EI_INLINE vb group_q4_1(const x_q4_1 *b, int j, int g) {
+    (void)j;
+    return nibbles(b->codes, g);
+}
+EI_INLINE vb group_q5_0(const x_q5_0 *b, int j, int g) {
+    (void)j;
+    return vb_or(nibbles(b->codes, g), bit_moved(vb_load(b->high), g, 4));
+}
+EI_INLINE vb group_q5_1(const x_q5_1 *b, int j, int g) {
+    (void)j;
+    return vb_or(nibbles(b->codes, g), bit_moved(vb_load(b->high), g, 4));
+}
+EI_INLINE vb group_q8_0(const x_q8_0 *b, int j, int g) {
+    (void)j;
+    return vb_signed(vb_load(b->codes[g]));
+}
+EI_INLINE vb group_iq4_nl(const x_iq4_nl *b, int j, int g) {
+    (void)j;
+    return vb_signed(vb_lookup(nibbles(b->codes, g), ei_iq4_values));
+}
+EI_INLINE vb group_q2_k(const x_q2_k *b, int j, int g) {
+    return vb_shr_and(vb_load(b->codes[2 * j + g / 4]), 2 * (g % 4), 0x03);
+}
+EI_INLINE vb group_q3_k(const x_q3_k *b, int j, int g) {
+    vb low = vb_shr_and(vb_load(b->codes[2 * j + g / 4]), 2 * (g % 4), 0x03);
+    return vb_or(low, bit_moved(vb_load(b->high[j]), g, 2));
+}
+EI_INLINE vb group_q4_k(const x_q4_k *b, int j, int g) {
+    return nibbles(b->codes[j], g);
+}
+EI_INLINE vb group_q5_k(const x_q5_k *b, int j, int g) {
+    return vb_or(nibbles(b->codes[j], g), bit_moved(vb_load(b->high[j]), g, 4));
+}
+EI_INLINE vb group_q6_k(const x_q6_k *b, int j, int g) {
+    int run = 2 * j + g / 4, i = g % 4;
+    vb low = i < 2 ? vb_and(vb_load(b->low[run][i]), 0x0f) : vb_shr_and(vb_load(b->low[run][i - 2]), 4, 0x0f);
+    return vb_or(low, pair_at_4(vb_load(b->high[run]), i));
+}
+EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
+    return vb_signed(vb_lookup(nibbles(b->codes[j], g), ei_iq4_values));
+}
+
+/* ---- blocks of 32 ---- */
+
+EI_INLINE vi pair_of(int32_t x) {
+    return vi_set((int32_t)((uint32_t)(x & 0xffff) * 0x10001u));
+}
+
+/* name, largest |code|, dot verb, what the codes are too large by, 1 when the block has a min */
+#define BLOCK32(name, BOUND, DOT, BIAS, MIN_OF)                                                                        \
+    EI_INLINE void block32_##name(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out,    \
+                                  const int n_columns) {                                                               \
+        const x_##name *b = group;                                                                                     \
+        columns c = columns_at(acts, tile, column);                                                                    \
+        const size_t stride = (size_t)c.stride;                                                                        \
+        vf acc[EI_MAX_COLUMNS];                                                                                        \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();                                              \
+        for (int32_t k = acts->width / EI_BLOCK; k > 0; k--, b++) {                                                    \
+            vi isum[EI_MAX_COLUMNS];                                                                                   \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_zero();                                         \
+            EI_UNROLL for (int g = 0; g < 8; g += EI_RUN(BOUND, 8)) {                                                  \
+                va run[EI_MAX_COLUMNS];                                                                                \
+                EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] = va_zero();                                      \
+                EI_UNROLL for (int i = g; i < g + EI_RUN(BOUND, 8); i++) {                                             \
+                    vb w = group_##name(b, 0, i);                                                                      \
+                    EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                             \
+                        DOT(run[t], w, (int32_t)load_u32(c.q + 4 * ((size_t)i * stride + (size_t)t)));                 \
+                }                                                                                                      \
+                EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = va_flush(isum[t], run[t]);                     \
+            }                                                                                                          \
+            vf d = vf_from_f16(b->d);                                                                                  \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                            \
+                if (BIAS)                                                                                              \
+                    isum[t] = vi_dot2(isum[t], pair_of(-(BIAS)), vi_set(c.sums[t]));                                   \
+                acc[t] = vf_fma(vf_from_vi(isum[t]), vf_mul(d, vf_set(c.d[t])), acc[t]);                               \
+                MIN_OF(acc[t], vf_set(c.ds[t]))                                                                        \
+            }                                                                                                          \
+            c.q += 32 * stride, c.d += stride, c.ds += stride, c.sums += stride;                                       \
+        }                                                                                                              \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);                                  \
+    }
+#define NO_MIN(acc, ds)
+#define ADD_MIN(acc, ds) acc = vf_fma(vf_from_f16(b->m), ds, acc);
+
+BLOCK32(q4_0, 15, va_dot_u8, 8, NO_MIN)
+BLOCK32(q4_1, 15, va_dot_u8, 0, ADD_MIN)
+BLOCK32(q5_0, 31, va_dot_u8, 16, NO_MIN)
+BLOCK32(q5_1, 31, va_dot_u8, 0, ADD_MIN)
+BLOCK32(q8_0, 128, va_dot_s8, EI_SIGNED_BIAS, NO_MIN)
+BLOCK32(iq4_nl, 127, va_dot_s8, EI_SIGNED_BIAS, NO_MIN)
+
+/* ---- super-blocks of 256 ---- */
+
+typedef struct {
+    vs scale[16]; /* per 32 or per 16 elements */
+    vi pair[8];   /* per 32: two int16, of the 16-element halves: scales (for the bias) or mins */
+    vf min[8];    /* per 32 */
+} super;
+
+EI_INLINE vi byte_of(vi packed, int i) {
+    return vi_and(vi_shr(packed, 8 * i), vi_set(0xff));
+}
+
+/* the 6-bit scales and mins of Q4_K and Q5_K */
+EI_INLINE void scales_k4(const uint8_t raw[3][64], super *s) {
+    vi r0 = vi_load(raw[0]), r1 = vi_load(raw[1]), r2 = vi_load(raw[2]);
+    vi six = vi_set(0x3f3f3f3f), low = vi_set(0x0f0f0f0f), top = vi_set(0x30303030);
+    vi scale[2] = {vi_and(r0, six), vi_or(vi_and(r2, low), vi_and(vi_shr(r0, 2), top))};
+    vi min[2] = {vi_and(r1, six), vi_or(vi_and(vi_shr(r2, 4), low), vi_and(vi_shr(r1, 2), top))};
+    EI_UNROLL for (int j = 0; j < 8; j++) {
+        s->scale[j] = vs_from_vi(byte_of(scale[j / 4], j % 4));
+        s->min[j] = vf_from_vi(byte_of(min[j / 4], j % 4));
+    }
+}
+EI_INLINE void scales_q4_k(const x_q4_k *b, super *s) {
+    scales_k4(b->scales, s);
+}
+EI_INLINE void scales_q5_k(const x_q5_k *b, super *s) {
+    scales_k4(b->scales, s);
+}
+EI_INLINE void scales_q2_k(const x_q2_k *b, super *s) {
+    EI_UNROLL for (int j = 0; j < 8; j++) {
+        vi first = vi_from_u8(b->scales[2 * j]), second = vi_from_u8(b->scales[2 * j + 1]);
+        s->scale[2 * j] = vs_from_vi(vi_and(first, vi_set(15)));
+        s->scale[2 * j + 1] = vs_from_vi(vi_and(second, vi_set(15)));
+        s->pair[j] = vi_or(vi_shr(first, 4), vi_shl(vi_shr(second, 4), 16));
+    }
+}
+EI_INLINE vi pair_of_scales(vi first, vi second) {
+    return vi_or(vi_and(first, vi_set(0xffff)), vi_shl(second, 16));
+}
+EI_INLINE void scales_q3_k(const x_q3_k *b, super *s) {
+    vi r0 = vi_load(b->scales[0]), r1 = vi_load(b->scales[1]), r2 = vi_load(b->scales[2]);
+    vi low = vi_set(0x0f0f0f0f), two = vi_set(0x03030303);
+    vi packed[4] = {vi_or(vi_and(r0, low), vi_shl(vi_and(r2, two), 4)),
+                    vi_or(vi_and(r1, low), vi_shl(vi_and(vi_shr(r2, 2), two), 4)),
+                    vi_or(vi_and(vi_shr(r0, 4), low), vi_shl(vi_and(vi_shr(r2, 4), two), 4)),
+                    vi_or(vi_and(vi_shr(r1, 4), low), vi_shl(vi_and(vi_shr(r2, 6), two), 4))};
+    EI_UNROLL for (int j = 0; j < 8; j++) {
+        vi first = vi_sub(byte_of(packed[j / 2], 2 * (j % 2)), vi_set(32));
+        vi second = vi_sub(byte_of(packed[j / 2], 2 * (j % 2) + 1), vi_set(32));
+        s->scale[2 * j] = vs_from_vi(first);
+        s->scale[2 * j + 1] = vs_from_vi(second);
+        s->pair[j] = pair_of_scales(first, second);
+    }
+}
+EI_INLINE void scales_q6_k(const x_q6_k *b, super *s) {
+    EI_UNROLL for (int j = 0; j < 8; j++) {
+        vi first = vi_from_s8(b->scales[2 * j]), second = vi_from_s8(b->scales[2 * j + 1]);
+        s->scale[2 * j] = vs_from_vi(first);
+        s->scale[2 * j + 1] = vs_from_vi(second);
+        s->pair[j] = pair_of_scales(first, second);
+    }
+}
+EI_INLINE void scales_iq4_xs(const x_iq4_xs *b, super *s) {
+    vi low = vi_load(b->scales_low), high = vi_from_u16(b->scales_high);
+    EI_UNROLL for (int j = 0; j < 8; j++) {
+        vi six = vi_or(vi_and(vi_shr(low, 4 * j), vi_set(15)), vi_shl(vi_and(vi_shr(high, 2 * j), vi_set(3)), 4));
+        vi scale = vi_sub(six, vi_set(32));
+        s->scale[j] = vs_from_vi(scale);
+        s->pair[j] = pair_of_scales(scale, scale);
+    }
+}
+
+/* name, largest |code|, dot verb, scales per 32, log2 of what the codes are too large by (0: nothing), mins */
+#define SUPER(name, BOUND, DOT, HALVES_OF_32, BIAS_SHIFT, MIN_STEP, MIN_END)                                           \
+    EI_INLINE void super_##name(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out,      \
+                                const int n_columns) {                                                                 \
+        const x_##name *b = group;                                                                                     \
+        columns c = columns_at(acts, tile, column);                                                                    \
+        const size_t stride = (size_t)c.stride;                                                                        \
+        enum { SPAN = 8 / (HALVES_OF_32), RUN = EI_RUN(BOUND, SPAN) };                                                 \
+        vf acc[EI_MAX_COLUMNS];                                                                                        \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();                                              \
+        for (int32_t k = acts->width / 256; k > 0; k--, b++) {                                                         \
+            super s;                                                                                                   \
+            scales_##name(b, &s);                                                                                      \
+            vf u[EI_MAX_COLUMNS], v[EI_MAX_COLUMNS];                                                                   \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) u[t] = v[t] = vf_zero();                                     \
+            for (int j = 0; j < 8; j++) {                                                                              \
+                vi isum[EI_MAX_COLUMNS];                                                                               \
+                EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_zero();                                     \
+                EI_UNROLL for (int g = 0; g < 8; g += RUN) {                                                           \
+                    va run[EI_MAX_COLUMNS];                                                                            \
+                    EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] = va_zero();                                  \
+                    EI_UNROLL for (int i = g; i < g + RUN; i++) {                                                      \
+                        vb w = group_##name(b, j, i);                                                                  \
+                        EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                         \
+                            DOT(run[t], w, (int32_t)load_u32(c.q + 4 * ((size_t)i * stride + (size_t)t)));             \
+                    }                                                                                                  \
+                    EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] =                                            \
+                        va_flush_scaled(isum[t], run[t], s.scale[(HALVES_OF_32) * j + g / SPAN]);                      \
+                }                                                                                                      \
+                EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                        \
+                    if (BIAS_SHIFT)                                                                                    \
+                        isum[t] = vi_sub(                                                                              \
+                            isum[t], vi_shl(vi_dot2(vi_zero(), s.pair[j], vi_set(c.sums[t])), BIAS_SHIFT));            \
+                    u[t] = vf_fma(vf_from_vi(isum[t]), vf_set(c.d[t]), u[t]);                                          \
+                    MIN_STEP                                                                                           \
+                }                                                                                                      \
+                c.q += 32 * stride, c.d += stride, c.ds += stride, c.sums += stride;                                   \
+            }                                                                                                          \
+            vf d = vf_from_f16(b->d);                                                                                  \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(u[t], d, acc[t]);                            \
+            MIN_END                                                                                                    \
+        }                                                                                                              \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);                                  \
+    }
+#define MIN_32 v[t] = vf_fma(s.min[j], vf_set(c.ds[t]), v[t]);
+#define MIN_16                                                                                                         \
+    v[t] = vf_fma(vf_from_vi(vi_dot2(vi_zero(), s.pair[j], vi_set(c.sums[t]))), vf_set(c.d[t]), v[t]);
+#define END_MIN                                                                                                        \
+    vf dmin = vf_from_f16(b->dmin);                                                                                    \
+    EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fnma(v[t], dmin, acc[t]);
+
+SUPER(q2_k, 3, va_dot_u8, 2, 0, MIN_16, END_MIN)
+SUPER(q3_k, 7, va_dot_u8, 2, 2, , )
+SUPER(q4_k, 15, va_dot_u8, 1, 0, MIN_32, END_MIN)
+SUPER(q5_k, 31, va_dot_u8, 1, 0, MIN_32, END_MIN)
+SUPER(q6_k, 63, va_dot_u8, 2, 5, , )
+SUPER(iq4_xs, 127, va_dot_s8, 1, EI_SIGNED_BIAS ? 7 : 0, , )
+
+/* ---- float weights ---- */
+
+#define FLOATS(name, LOAD)                                                                                             \
+    EI_INLINE void floats_##name(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out,     \
+                                 const int n_columns) {                                                                \
+        const x_##name *b = group;                                                                                     \
+        columns c = columns_at(acts, tile, column);                                                                    \
+        const size_t stride = (size_t)c.stride;                                                                        \
+        vf acc[EI_MAX_COLUMNS];                                                                                        \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();                                              \
+        for (int32_t k = acts->width; k > 0; k--, b++, c.x += stride) {                                                \
+            vf w = LOAD(b->w);                                                                                         \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(w, vf_set(c.x[t]), acc[t]);                  \
+        }                                                                                                              \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);                                  \
+    }
+FLOATS(f32, vf_load)
+FLOATS(f16, vf_from_f16)
+FLOATS(bf16, vf_from_bf16)
+
+/* ---- one function per format and column count ---- */
+
+#define COLUMNS_FN(kind, name, n)                                                                                      \
+    static void EI_FN(matmul_##name##_##n)(const void *group, const ei_acts *acts, int32_t tile, int32_t column,       \
+                                           float *out) {                                                               \
+        kind##_##name(group, acts, tile, column, out, n);                                                              \
+    }
+#if EI_MAX_COLUMNS == 8
+#define COLUMNS(kind, name)                                                                                            \
+    COLUMNS_FN(kind, name, 1)                                                                                          \
+    COLUMNS_FN(kind, name, 2)                                                                                          \
+    COLUMNS_FN(kind, name, 3)                                                                                          \
+    COLUMNS_FN(kind, name, 4)                                                                                          \
+    COLUMNS_FN(kind, name, 5)                                                                                          \
+    COLUMNS_FN(kind, name, 6)                                                                                          \
+    COLUMNS_FN(kind, name, 7)                                                                                          \
+    COLUMNS_FN(kind, name, 8)
+#define COLUMNS_ROW(name)                                                                                              \
+    {EI_FN(matmul_##name##_1), EI_FN(matmul_##name##_2), EI_FN(matmul_##name##_3), EI_FN(matmul_##name##_4),           \
+     EI_FN(matmul_##name##_5), EI_FN(matmul_##name##_6), EI_FN(matmul_##name##_7), EI_FN(matmul_##name##_8)}
+#else
+#define COLUMNS(kind, name)                                                                                            \
+    COLUMNS_FN(kind, name, 1)                                                                                          \
+    COLUMNS_FN(kind, name, 2)                                                                                          \
+    COLUMNS_FN(kind, name, 3)                                                                                          \
+    COLUMNS_FN(kind, name, 4)
+#define COLUMNS_ROW(name)                                                                                              \
+    {EI_FN(matmul_##name##_1), EI_FN(matmul_##name##_2), EI_FN(matmul_##name##_3), EI_FN(matmul_##name##_4)}
+#endif
+
+COLUMNS(floats, f32)
+COLUMNS(floats, f16)
+COLUMNS(floats, bf16)
+COLUMNS(block32, q4_0)
+COLUMNS(block32, q4_1)
+COLUMNS(block32, q5_0)
+COLUMNS(block32, q5_1)
+COLUMNS(block32, q8_0)
+COLUMNS(block32, iq4_nl)
+COLUMNS(super, q2_k)
+COLUMNS(super, q3_k)
+COLUMNS(super, q4_k)
+COLUMNS(super, q5_k)
+COLUMNS(super, q6_k)
+COLUMNS(super, iq4_xs)

@@ -1,0 +1,214 @@
+/* edgeinfer/csrc/ops/rows_template.h: what is done to rows of floats: quantize, norm, add, activate, turn.
+ *
+ * The including file defines EI_ISA, EI_FN, the verbs (isa/scalar_verbs.h) and ops/math_template.h. A tail runs through the same vector steps on its first
+ * lanes, and a lane past the end adds nothing, so a result does not depend on how a row is cut.
+ */
+
+/* -- quantize ------------------------------------------------------------------------------- */
+
+/* One token's place in the tiled planes of ei_acts. */
+typedef struct {
+    int32_t w; /* tokens of the tile: the stride between neighbours of one token */
+    int8_t *q;
+    float *d, *ds, *x;
+    int32_t *sums;
+} token_planes;
+
+EI_INLINE token_planes planes_of(const ei_acts *acts, int32_t token) {
+    int32_t tile = token / EI_TILE, column = token % EI_TILE;
+    size_t start = (size_t)tile * EI_TILE * (size_t)acts->width, blocks = start / EI_BLOCK;
+    return (token_planes){
+        .w = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE),
+        .q = acts->q ? acts->q + start + 4 * column : NULL,
+        .d = acts->q ? acts->d + blocks + column : NULL,
+        .ds = acts->q ? acts->ds + blocks + column : NULL,
+        .x = acts->x ? acts->x + start + column : NULL,
+        .sums = acts->q ? acts->sums + blocks + column : NULL,
+    };
+}
+
+EI_INLINE void store_codes(const token_planes *to, int32_t block, vi q0, vi q1) {
+    if (to->w == 1) {
+        vi_to_s8(to->q + (size_t)block * EI_BLOCK, q0);
+        vi_to_s8(to->q + (size_t)block * EI_BLOCK + 16, q1);
+        return;
+    }
+    int8_t codes[EI_BLOCK];
+    vi_to_s8(codes, q0);
+    vi_to_s8(codes + 16, q1);
+    int8_t *q = to->q + (size_t)block * EI_BLOCK * (size_t)to->w;
+    for (int g = 0; g < EI_BLOCK / 4; g++)
+        store_u32(q + (size_t)g * 4 * (size_t)to->w, load_u32(codes + 4 * g));
+}
+
+/* d = max|x| / 127, q = x * (127 / max|x|) to nearest even. |q| <= 127: the two roundings of the factor cannot carry
+ * 127 up to 127.5. The maximum of |x| is taken on the bits, so an infinity or a NaN wins, lands in d, and reaches
+ * every output. Such a block, and one too small for its factor to be finite, has all q = 0. */
+EI_INLINE void quantize_block(const float *x, const token_planes *to, int32_t block) {
+    vf x0 = vf_load(x), x1 = vf_load(x + 16);
+    int32_t bits = vi_max_all(vi_max(vf_bits(vf_abs(x0)), vf_bits(vf_abs(x1))));
+    float amax = f32_from_bits((uint32_t)bits), d = amax / 127.0f;
+    int32_t low = 0, high = 0;
+    vi q0 = vi_zero(), q1 = vi_zero();
+    if (amax >= 0x1p-120f && bits < 0x7f800000) {
+        vf inverse = vf_set(127.0f / amax);
+        q0 = vi_round(vf_mul(x0, inverse));
+        q1 = vi_round(vf_mul(x1, inverse));
+        low = (int32_t)vf_sum(vf_from_vi(q0));
+        high = (int32_t)vf_sum(vf_from_vi(q1));
+    }
+    store_codes(to, block, q0, q1);
+    size_t at = (size_t)block * (size_t)to->w;
+    to->d[at] = d;
+    to->ds[at] = d * (float)(low + high);
+    to->sums[at] = (int32_t)(((uint32_t)high << 16) | ((uint32_t)low & 0xffffu));
+}
+
+static void store_values(const float *x, const token_planes *to, int32_t first, int32_t n) {
+    if (to->w == 1) {
+        memcpy(to->x + first, x, (size_t)n * sizeof *x);
+        return;
+    }
+    float *at = to->x + (size_t)first * (size_t)to->w;
+    for (int32_t i = 0; i < n; i++)
+        at[(size_t)i * (size_t)to->w] = x[i];
+}
+
+static void EI_FN(quantize_part)(const float *x, int32_t token, int32_t first, int32_t n_blocks, ei_acts *acts) {
+    token_planes to = planes_of(acts, token);
+    if (to.q)
+        for (int32_t b = 0; b < n_blocks; b++)
+            quantize_block(x + (size_t)b * EI_BLOCK, &to, first / EI_BLOCK + b);
+    if (to.x) store_values(x, &to, first, n_blocks * EI_BLOCK);
+}
+
+static void EI_FN(quantize)(const float *x, int32_t token, ei_acts *acts) {
+    token_planes to = planes_of(acts, token);
+    if (to.q)
+        for (int32_t b = 0; b < acts->width / EI_BLOCK; b++)
+            quantize_block(x + (size_t)b * EI_BLOCK, &to, b);
+    if (to.x) store_values(x, &to, 0, acts->width);
+}
+
+/* -- elementwise ---------------------------------------------------------------------------- */
+
+/* y[i ..] = EXPR(load, i) over n elements; load(p) reads 16 of them, or the tail. */
+#define EI_MAP(EXPR)                                                                                                   \
+    do {                                                                                                               \
+        int32_t i = 0;                                                                                                 \
+        for (; i + 16 <= n; i += 16)                                                                                   \
+            vf_store(y + i, EXPR(vf_load, i));                                                                         \
+        if (i < n) vf_store_n(y + i, EXPR(EI_LOAD_TAIL, i), n - i);                                                    \
+    } while (0)
+#define EI_LOAD_TAIL(p) vf_load_n(p, n - i)
+
+static void EI_FN(rms_norm)(const float *x, const float *weight, float *y, int32_t n, float eps) {
+    vf squares = vf_zero();
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        vf v = vf_load(x + i);
+        squares = vf_fma(v, v, squares);
+    }
+    if (i < n) {
+        vf v = vf_load_n(x + i, n - i);
+        squares = vf_fma(v, v, squares);
+    }
+    vf r = vf_set(1.0f / sqrtf(vf_sum(squares) / (float)n + eps));
+#define WEIGHTED(load, i) vf_mul(vf_mul(load(x + (i)), r), load(weight + (i)))
+#define UNWEIGHTED(load, i) vf_mul(load(x + (i)), r)
+    if (weight)
+        EI_MAP(WEIGHTED);
+    else
+        EI_MAP(UNWEIGHTED);
+#undef WEIGHTED
+#undef UNWEIGHTED
+}
+
+static void EI_FN(add)(const float *a, const float *b, float alpha, float *y, int32_t n) {
+    vf by = vf_set(alpha);
+#define SUM(load, i) vf_add(load(a + (i)), vf_mul(by, load(b + (i))))
+    EI_MAP(SUM);
+#undef SUM
+}
+
+static void EI_FN(multiply)(const float *a, const float *b, float *y, int32_t n) {
+#define PRODUCT(load, i) vf_mul(load(a + (i)), load(b + (i)))
+    EI_MAP(PRODUCT);
+#undef PRODUCT
+}
+
+static void EI_FN(scale)(const float *x, float by, float softcap, float *y, int32_t n) {
+    vf factor = vf_set(by);
+#define SCALED(load, i) vf_mul(load(x + (i)), factor)
+#define CAPPED(load, i) vf_softcap(vf_mul(load(x + (i)), factor), softcap, inverse)
+    if (softcap > 0) {
+        float inverse = 1.0f / softcap;
+        EI_MAP(CAPPED);
+    } else {
+        EI_MAP(SCALED);
+    }
+#undef SCALED
+#undef CAPPED
+}
+
+/* fn and whether up is NULL are constants after inlining: one loop for each, without a branch. */
+EI_INLINE void activate(int32_t fn, const float *gate, const float *up, float *y, int32_t n) {
+#define ACTIVATED(load, i) vf_activated(fn, load(gate + (i)))
+#define GATED(load, i) vf_mul(vf_activated(fn, load(gate + (i))), load(up + (i)))
+    if (up)
+        EI_MAP(GATED);
+    else
+        EI_MAP(ACTIVATED);
+#undef ACTIVATED
+#undef GATED
+}
+
+#define EI_EACH_FUNCTION(X)                                                                                            \
+    X(EI_SILU) X(EI_GELU_TANH) X(EI_GELU_ERF) X(EI_RELU) X(EI_RELU2) X(EI_SIGMOID) X(EI_TANH) X(EI_SOFTPLUS)
+
+static void EI_FN(act)(int32_t fn, const float *x, float *y, int32_t n) {
+#define CASE(id)                                                                                                       \
+    case id: activate(id, x, NULL, y, n); break;
+    switch (fn) { EI_EACH_FUNCTION(CASE) }
+#undef CASE
+}
+
+static void EI_FN(gated)(int32_t fn, const float *gate, const float *up, float *y, int32_t n) {
+#define CASE(id)                                                                                                       \
+    case id: activate(id, gate, up, y, n); break;
+    switch (fn) { EI_EACH_FUNCTION(CASE) }
+#undef CASE
+}
+
+/* -- rope ----------------------------------------------------------------------------------- */
+
+/* (a, b) -> (a*c - b*s, a*s + b*c): the product with c resp. s of a is rounded, the other one is fused. */
+static void rope_halves(float *x, int32_t n_pairs, const float *cosines, const float *sines) {
+    float *low = x, *high = x + n_pairs;
+    for (int32_t i = 0; i < n_pairs; i += 16) {
+        int32_t n = min_i32(16, n_pairs - i);
+        vf a = vf_load_n(low + i, n), b = vf_load_n(high + i, n);
+        vf c = vf_load_n(cosines + i, n), s = vf_load_n(sines + i, n);
+        vf_store_n(low + i, vf_fnma(b, s, vf_mul(a, c)), n);
+        vf_store_n(high + i, vf_fma(b, c, vf_mul(a, s)), n);
+    }
+}
+
+static void rope_neighbours(float *x, int32_t n_pairs, const float *cosines, const float *sines) {
+    for (int32_t i = 0; i < n_pairs; i++) {
+        float a = x[2 * i], b = x[2 * i + 1], c = cosines[i], s = sines[i];
+        x[2 * i] = fmaf(-b, s, a * c);
+        x[2 * i + 1] = fmaf(b, c, a * s);
+    }
+}
+
+static void EI_FN(rope)(float *x, int32_t n_heads, int32_t dim, int32_t n_pairs, int32_t interleaved,
+                        const float *cosines, const float *sines) {
+    for (int32_t h = 0; h < n_heads; h++) {
+        float *head = x + (size_t)h * (size_t)dim;
+        if (interleaved)
+            rope_neighbours(head, n_pairs, cosines, sines);
+        else
+            rope_halves(head, n_pairs, cosines, sines);
+    }
+}

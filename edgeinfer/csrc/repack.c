@@ -1,0 +1,187 @@
+/* edgeinfer/csrc/repack.c: lay 16 file rows out as one X group (formats.h); a permutation of bits, nothing is rounded. */
+#include "formats.h"
+#include "repack.h"
+
+const int8_t ei_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+const ei_format ei_format_rows[EI_N_FORMATS] = {
+#define ROW(NAME, name, id, elements, bytes) [EI_##NAME] = {#NAME, id, elements, bytes},
+    EI_FORMATS(ROW)
+#undef ROW
+};
+
+#define EACH_ROW for (int r = 0; r < EI_LANES; r++)
+
+EI_INLINE uint32_t low_nibbles(const uint8_t *p, int shift) {
+    return (load_u32(p) >> shift) & 0x0f0f0f0fu;
+}
+
+/* bit 4g + i of x -> byte i, bit g */
+EI_INLINE uint32_t bits_by_group(uint32_t x) {
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) {
+        uint32_t b = (x >> i) & 0x11111111u;
+        b = (b | b >> 3) & 0x03030303u;
+        b = (b | b >> 6) & 0x000f000fu;
+        b = (b | b >> 12) & 0xffu;
+        out |= b << (8 * i);
+    }
+    return out;
+}
+
+/* bit `bit` of bytes 4g + i, g < 8 -> byte i, bit g */
+EI_INLINE uint32_t bit_plane(const uint8_t *bytes, int bit) {
+    uint32_t out = 0;
+    for (int g = 0; g < 8; g++)
+        out |= ((load_u32(bytes + 4 * g) >> bit) & 0x01010101u) << g;
+    return out;
+}
+
+/* bits 2*pair, +1 of bytes 4g + i, g < 4 -> byte i, bits 2g */
+EI_INLINE uint32_t pair_plane(const uint8_t *bytes, int pair) {
+    uint32_t out = 0;
+    for (int g = 0; g < 4; g++)
+        out |= ((load_u32(bytes + 4 * g) >> (2 * pair)) & 0x03030303u) << (2 * g);
+    return out;
+}
+
+/* the 2-bit codes of Q2_K, Q3_K and the top bits of Q6_K: run of 16 elements `run` */
+EI_INLINE uint32_t two_bits(const uint8_t *codes, int run) {
+    return pair_plane(codes + 32 * (run / 8) + 16 * (run % 2), (run % 8) / 2);
+}
+
+EI_INLINE void dwords(uint8_t (*planes)[64], int r, const uint8_t *src, int n) {
+    for (int w = 0; w < n; w++)
+        store_u32(planes[w] + 4 * r, load_u32(src + 4 * w));
+}
+
+/* run of 32 elements j of Q4_K or Q5_K */
+EI_INLINE void k_codes(uint8_t codes[4][64], int r, const uint8_t *file, int j) {
+    const uint8_t *p = file + 32 * (j / 2);
+    int shift = 4 * (j % 2);
+    for (int g = 0; g < 4; g++)
+        store_u32(codes[g] + 4 * r, low_nibbles(p + 4 * g, shift) | low_nibbles(p + 4 * g + 16, shift) << 4);
+}
+
+static void pack_f32(float *x, const float *const *b) {
+    EACH_ROW x[r] = *b[r];
+}
+static void pack_f16(x_f16 *x, const uint16_t *const *b) {
+    EACH_ROW x->w[r] = *b[r];
+}
+static void pack_q4_0(x_q4_0 *x, const block_q4_0 *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d;
+        dwords(x->codes, r, b[r]->codes, 4);
+    }
+}
+static void pack_q4_1(x_q4_1 *x, const block_q4_1 *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d, x->m[r] = b[r]->m;
+        dwords(x->codes, r, b[r]->codes, 4);
+    }
+}
+static void pack_q5_0(x_q5_0 *x, const block_q5_0 *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d;
+        store_u32(x->high + 4 * r, bits_by_group(load_u32(b[r]->high)));
+        dwords(x->codes, r, b[r]->codes, 4);
+    }
+}
+static void pack_q5_1(x_q5_1 *x, const block_q5_1 *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d, x->m[r] = b[r]->m;
+        store_u32(x->high + 4 * r, bits_by_group(load_u32(b[r]->high)));
+        dwords(x->codes, r, b[r]->codes, 4);
+    }
+}
+static void pack_q8_0(x_q8_0 *x, const block_q8_0 *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d;
+        dwords((uint8_t (*)[64])x->codes, r, (const uint8_t *)b[r]->codes, 8);
+    }
+}
+static void pack_q2_k(x_q2_k *x, const block_q2_k *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d, x->dmin[r] = b[r]->dmin;
+        for (int i = 0; i < 16; i++) {
+            x->scales[i][r] = b[r]->scales[i];
+            store_u32(x->codes[i] + 4 * r, two_bits(b[r]->codes, i));
+        }
+    }
+}
+static void pack_q3_k(x_q3_k *x, const block_q3_k *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d;
+        dwords(x->scales, r, b[r]->scales, 3);
+        for (int i = 0; i < 16; i++)
+            store_u32(x->codes[i] + 4 * r, two_bits(b[r]->codes, i));
+        for (int j = 0; j < 8; j++)
+            store_u32(x->high[j] + 4 * r, bit_plane(b[r]->high, j));
+    }
+}
+static void pack_q4_k(x_q4_k *x, const block_q4_k *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d, x->dmin[r] = b[r]->dmin;
+        dwords(x->scales, r, b[r]->scales, 3);
+        for (int j = 0; j < 8; j++)
+            k_codes(x->codes[j], r, b[r]->codes, j);
+    }
+}
+static void pack_q5_k(x_q5_k *x, const block_q5_k *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d, x->dmin[r] = b[r]->dmin;
+        dwords(x->scales, r, b[r]->scales, 3);
+        for (int j = 0; j < 8; j++) {
+            store_u32(x->high[j] + 4 * r, bit_plane(b[r]->high, j));
+            k_codes(x->codes[j], r, b[r]->codes, j);
+        }
+    }
+}
+static void pack_q6_k(x_q6_k *x, const block_q6_k *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d;
+        for (int i = 0; i < 16; i++) {
+            const uint8_t *low = b[r]->low + 64 * (i / 8) + 16 * (i % 4);
+            int shift = 4 * ((i % 8) / 4);
+            x->scales[i][r] = b[r]->scales[i];
+            for (int g = 0; g < 2; g++)
+                store_u32(x->low[i][g] + 4 * r,
+                          low_nibbles(low + 4 * g, shift) | low_nibbles(low + 4 * g + 8, shift) << 4);
+            store_u32(x->high[i] + 4 * r, two_bits(b[r]->high, i));
+        }
+    }
+}
+static void pack_iq4_xs(x_iq4_xs *x, const block_iq4_xs *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d, x->scales_high[r] = b[r]->scales_high;
+        dwords(&x->scales_low, r, b[r]->scales_low, 1);
+        for (int j = 0; j < 8; j++)
+            dwords(x->codes[j], r, b[r]->codes + 16 * j, 4);
+    }
+}
+
+typedef void (*pack_fn)(void *x, const void *const *blocks);
+static const pack_fn packers[EI_N_FORMATS] = {
+    [EI_F32] = (pack_fn)pack_f32,   [EI_F16] = (pack_fn)pack_f16,   [EI_BF16] = (pack_fn)pack_f16,
+    [EI_Q4_0] = (pack_fn)pack_q4_0, [EI_Q4_1] = (pack_fn)pack_q4_1, [EI_Q5_0] = (pack_fn)pack_q5_0,
+    [EI_Q5_1] = (pack_fn)pack_q5_1, [EI_Q8_0] = (pack_fn)pack_q8_0, [EI_IQ4_NL] = (pack_fn)pack_q4_0,
+    [EI_Q2_K] = (pack_fn)pack_q2_k, [EI_Q3_K] = (pack_fn)pack_q3_k, [EI_Q4_K] = (pack_fn)pack_q4_k,
+    [EI_Q5_K] = (pack_fn)pack_q5_k, [EI_Q6_K] = (pack_fn)pack_q6_k, [EI_IQ4_XS] = (pack_fn)pack_iq4_xs,
+};
+
+size_t ei_row_bytes(int32_t format, int64_t n_columns) {
+    const ei_format *f = &ei_format_rows[format];
+    return (size_t)(n_columns / f->block_len) * (size_t)f->block_bytes;
+}
+
+void ei_repack_group(int32_t format, const uint8_t *rows, int32_t n_rows, int64_t n_columns, uint8_t *group) {
+    static const uint8_t zeros[256];
+    const ei_format *f = &ei_format_rows[format];
+    size_t row_bytes = ei_row_bytes(format, n_columns), step = (size_t)f->block_bytes;
+    for (size_t at = 0; at < row_bytes; at += step) {
+        const void *blocks[EI_LANES];
+        EACH_ROW blocks[r] = r < n_rows ? rows + (size_t)r * row_bytes + at : zeros;
+        packers[format](group + EI_LANES * at, blocks);
+    }
+}

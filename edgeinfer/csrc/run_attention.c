@@ -1,0 +1,226 @@
+/* edgeinfer/csrc/run_attention.c: the chunks of ATTENTION: items of a few tokens by the query heads of one KV head.
+ *
+ * An item computes its chunks of 256 positions and merges them left to right. When a step has too few items to
+ * keep the threads busy (one token, few KV heads, a long context), its (item, chunk) pairs become a first job and
+ * the merges a second one. Both ways do the same arithmetic in the same order, so they give the same bits.
+ */
+#include "exec.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Where an item's rows are: query heads first_head .. of one KV head, for the tokens of one span. */
+typedef struct {
+    const ei_span *span;
+    int32_t kv_head, first_head, n_heads, n_rows;
+    int32_t first_chunk, last_chunk; /* that any row sees */
+} item;
+
+/* One thread's scratch, cut up. */
+typedef struct {
+    float *q, *m, *l, *o, *chunk_m, *chunk_l, *chunk_o, *kernel;
+    int32_t first[EI_ATTENTION_ROWS], last[EI_ATTENTION_ROWS];
+} workspace;
+
+static int32_t group_of(const ei_exec *e, const ei_op *op) {
+    return op->heads[0] / e->kvs.at[op->kv].kv.n_kv_heads;
+}
+
+/* a group of more than 32 query heads is cut into parts */
+static int32_t parts_of(int32_t group) {
+    return (group + EI_ATTENTION_ROWS - 1) / EI_ATTENTION_ROWS;
+}
+
+void ei_size_attention(ei_exec *e) {
+    size_t key_dim = 0, value_dim = 0;
+    e->span_len = EI_ATTENTION_ROWS;
+    for (int32_t i = 0; i < e->ops.n; i++) {
+        const ei_op *op = &e->ops.at[i];
+        if (op->kind != EI_OP_ATTENTION)
+            continue;
+        const ei_kv *kv = &e->kvs.at[op->kv].kv;
+        key_dim = key_dim > (size_t)kv->key_dim ? key_dim : (size_t)kv->key_dim;
+        value_dim = value_dim > (size_t)kv->value_dim ? value_dim : (size_t)kv->value_dim;
+        e->span_len = min_i32(e->span_len, max_i32(1, EI_ATTENTION_ROWS / group_of(e, op)));
+    }
+    e->scratch_floats = EI_ATTENTION_ROWS * (key_dim + 2 * value_dim + 4) + EI_ATTENTION_SCRATCH + 64;
+}
+
+static workspace workspace_of(const ei_exec *e, const ei_kv *kv, int32_t thread) {
+    workspace s;
+    float *at = e->scratch + (size_t)thread * e->scratch_floats;
+    float **parts[] = {&s.m, &s.l, &s.chunk_m, &s.chunk_l};
+    s.kernel = at, at += EI_ATTENTION_SCRATCH;
+    s.q = at, at += EI_ATTENTION_ROWS * (size_t)kv->key_dim;
+    s.o = at, at += EI_ATTENTION_ROWS * (size_t)kv->value_dim;
+    s.chunk_o = at, at += EI_ATTENTION_ROWS * (size_t)kv->value_dim;
+    for (int i = 0; i < 4; i++, at += EI_ATTENTION_ROWS)
+        *parts[i] = at;
+    return s;
+}
+
+void ei_plan_spans(ei_exec *e) {
+    const ei_batch *b = e->batch;
+    e->n_spans = 0;
+    for (int32_t t = 0; t < b->n_tokens;) {
+        ei_span span = {t, 1, b->sequences[t]};
+        while (span.count < e->span_len && t + span.count < b->n_tokens &&
+               b->sequences[t + span.count] == span.sequence)
+            span.count++;
+        e->spans[e->n_spans++] = span;
+        t += span.count;
+    }
+}
+
+static int32_t n_items(const ei_exec *e, const ei_op *op) {
+    return e->n_spans * e->kvs.at[op->kv].kv.n_kv_heads * parts_of(group_of(e, op));
+}
+
+static item item_at(const ei_exec *e, const ei_op *op, int32_t index) {
+    int32_t group = group_of(e, op), parts = parts_of(group), n_kv = e->kvs.at[op->kv].kv.n_kv_heads;
+    /* the last spans see the most positions: they come first, so that no long item is left for the end */
+    const ei_span *span = &e->spans[e->n_spans - 1 - index / (parts * n_kv)];
+    item it = {.span = span, .kv_head = index / parts % n_kv};
+    int32_t first = index % parts * EI_ATTENTION_ROWS;
+    it.first_head = it.kv_head * group + first;
+    it.n_heads = min_i32(EI_ATTENTION_ROWS, group - first);
+    it.n_rows = it.n_heads * span->count;
+    int32_t low = e->batch->positions[span->first], high = e->batch->positions[span->first + span->count - 1];
+    it.first_chunk = (op->window ? max_i32(0, low + 1 - op->window) : 0) / EI_CHUNK_LEN;
+    it.last_chunk = high / EI_CHUNK_LEN;
+    return it;
+}
+
+/* Row r: head r % n_heads of token r / n_heads. */
+static ei_attention_rows rows_at(const ei_exec *e, const ei_op *op, const item *it, workspace *s) {
+    const ei_batch *b = e->batch;
+    const ei_kv *kv = &e->kvs.at[op->kv].kv;
+    for (int32_t r = 0; r < it->n_rows; r++) {
+        int32_t token = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
+        const float *q = row_of(e, op->in[0], token) + (size_t)head * (size_t)kv->key_dim;
+        e->kernels->scale(q, op->scale, 0.0f, s->q + (size_t)r * (size_t)kv->key_dim, kv->key_dim);
+        s->last[r] = b->positions[token];
+        s->first[r] = op->window ? max_i32(0, s->last[r] + 1 - op->window) : 0;
+    }
+    return (ei_attention_rows){
+        .kv = kv,
+        .pages = b->page_tables + (size_t)it->span->sequence * (size_t)b->pages_per_sequence,
+        .kv_head = it->kv_head,
+        .n_rows = it->n_rows,
+        .q = s->q,
+        .first = s->first,
+        .last = s->last,
+        .softcap = op->softcap,
+    };
+}
+
+static void merge_rows(const ei_exec *e, int32_t n_rows, int32_t dim, float *m, float *l, float *o, const float *chunk_m,
+                       const float *chunk_l, const float *chunk_o) {
+    for (int32_t r = 0; r < n_rows; r++) {
+        size_t at = (size_t)r * (size_t)dim;
+        if (chunk_m[r] != -INFINITY)
+            e->kernels->attention_merge(dim, m + r, l + r, o + at, chunk_m[r], chunk_l[r], chunk_o + at);
+    }
+}
+
+static void finish_rows(ei_exec *e, const ei_op *op, const item *it, const workspace *s) {
+    const ei_kv *kv = &e->kvs.at[op->kv].kv;
+    const float *sinks = vector_of(e, op->vec[0]);
+    int32_t dim = kv->value_dim;
+    for (int32_t r = 0; r < it->n_rows; r++) {
+        int32_t token = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
+        e->kernels->attention_finish(dim, s->m[r], s->l[r], s->o + (size_t)r * (size_t)dim, sinks ? sinks + head : NULL,
+                                     row_of(e, op->out[0], token) + (size_t)head * (size_t)dim);
+    }
+    if (op->acts_out < 0)
+        return;
+    int32_t first = it->first_head * dim, n_blocks = it->n_heads * dim / EI_BLOCK;
+    for (int32_t t = it->span->first; t < it->span->first + it->span->count; t++)
+        e->kernels->quantize_part(row_of(e, op->out[0], t) + first, t, first, n_blocks, &e->acts.at[op->acts_out].acts);
+}
+
+static void start_rows(const item *it, workspace *s) {
+    for (int32_t r = 0; r < it->n_rows; r++)
+        s->m[r] = -INFINITY;
+}
+
+static void item_chunk(void *context, const void *op_, int32_t index, int32_t thread) {
+    ei_exec *e = context;
+    const ei_op *op = op_;
+    item it = item_at(e, op, index);
+    workspace s = workspace_of(e, &e->kvs.at[op->kv].kv, thread);
+    ei_attention_rows rows = rows_at(e, op, &it, &s);
+    start_rows(&it, &s);
+    for (int32_t c = it.first_chunk; c <= it.last_chunk; c++) {
+        e->kernels->attention_chunk(&rows, c, s.chunk_m, s.chunk_l, s.chunk_o, s.kernel);
+        merge_rows(e, it.n_rows, rows.kv->value_dim, s.m, s.l, s.o, s.chunk_m, s.chunk_l, s.chunk_o);
+    }
+    finish_rows(e, op, &it, &s);
+}
+
+/* ---- the same, split by chunk ---- */
+
+/* chunks of the item that sees the most */
+static int32_t most_chunks(const ei_exec *e, const ei_op *op) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < e->n_spans; i++) {
+        item it = item_at(e, op, i * e->kvs.at[op->kv].kv.n_kv_heads * parts_of(group_of(e, op)));
+        most = max_i32(most, it.last_chunk - it.first_chunk + 1);
+    }
+    return most;
+}
+
+/* m, l, o of one (item, chunk) */
+static size_t partial_size(const ei_kv *kv) {
+    return EI_ATTENTION_ROWS * ((size_t)kv->value_dim + 2);
+}
+
+static void split_chunk(void *context, const void *op_, int32_t index, int32_t thread) {
+    ei_exec *e = context;
+    const ei_op *op = op_;
+    const ei_kv *kv = &e->kvs.at[op->kv].kv;
+    int32_t items = n_items(e, op);
+    item it = item_at(e, op, index % items);
+    int32_t chunk = it.first_chunk + index / items;
+    if (chunk > it.last_chunk)
+        return;
+    workspace s = workspace_of(e, kv, thread);
+    ei_attention_rows rows = rows_at(e, op, &it, &s);
+    float *m = e->partials + (size_t)index * partial_size(kv), *l = m + EI_ATTENTION_ROWS, *o = l + EI_ATTENTION_ROWS;
+    e->kernels->attention_chunk(&rows, chunk, m, l, o, s.kernel);
+}
+
+static void merge_chunk(void *context, const void *op_, int32_t index, int32_t thread) {
+    ei_exec *e = context;
+    const ei_op *op = op_;
+    const ei_kv *kv = &e->kvs.at[op->kv].kv;
+    int32_t items = n_items(e, op);
+    item it = item_at(e, op, index);
+    workspace s = workspace_of(e, kv, thread);
+    start_rows(&it, &s);
+    for (int32_t c = it.first_chunk; c <= it.last_chunk; c++) {
+        size_t at = (size_t)((c - it.first_chunk) * items + index);
+        const float *m = e->partials + at * partial_size(kv), *l = m + EI_ATTENTION_ROWS, *o = l + EI_ATTENTION_ROWS;
+        merge_rows(e, it.n_rows, kv->value_dim, s.m, s.l, s.o, m, l, o);
+    }
+    finish_rows(e, op, &it, &s);
+}
+
+bool ei_plan_attention(ei_exec *e, const ei_op *op) {
+    int32_t items = n_items(e, op), chunks = most_chunks(e, op);
+    if (chunks < 2 || items >= 2 * e->n_threads) {
+        ei_add_job(e, item_chunk, op, items);
+        return true;
+    }
+    size_t needed = (size_t)items * (size_t)chunks * partial_size(&e->kvs.at[op->kv].kv);
+    if (needed > e->partial_floats) {
+        /* twice what is needed now: a growing context asks for this rarely */
+        float *moved = realloc(e->partials, 2 * needed * sizeof *moved);
+        if (!moved)
+            return false;
+        e->partials = moved, e->partial_floats = 2 * needed;
+    }
+    ei_add_job(e, split_chunk, op, items * chunks);
+    ei_add_job(e, merge_chunk, op, items);
+    return true;
+}

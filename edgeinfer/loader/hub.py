@@ -35,28 +35,38 @@ def pull_from_hub(name: str, progress: Progress) -> Path:
             "or give the path of a GGUF file"
         ) from error
     repo, quant = match["repo"], match["quant"]
-    cached = _cached(repo, quant)
-    if cached is not None:
-        return cached
+    path = _cached(repo, quant)
+    if path is not None:
+        return path
     try:
-        chosen = choose(name, huggingface_hub.HfApi().list_repo_files(repo), quant)
-        for index, file in enumerate(chosen):
-            progress(index, len(chosen), f"downloading {file}")
-            huggingface_hub.hf_hub_download(repo, file)
+        files = huggingface_hub.HfApi().list_repo_files(repo)
     except errors.RepositoryNotFoundError as error:
         raise ModelNotFoundError(
             f"{name}: the hub has no repository {repo} this user may read; "
             "check the name, or log in with `hf auth login` if it is private or gated"
         ) from error
-    except (errors.HfHubHTTPError, errors.OfflineModeIsEnabled, OSError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ResourceError(f"{name}: the hub cannot be reached: {reason[0]}") from error
+    except Exception as error:
+        raise _unreachable(name, error) from error
+    chosen = choose(name, files, quant)
+    for index, file in enumerate(chosen):
+        progress(index, len(chosen), f"downloading {file}")
+        try:
+            huggingface_hub.hf_hub_download(repo, file)
+        except Exception as error:
+            raise _unreachable(name, error) from error
     path = _cached(repo, quant)
     if path is None:
-        raise ResourceError(
-            f"{name}: the files of {repo} are not in the hub's cache after download"
-        )
+        raise ResourceError(f"{name}: the hub's cache lacks {chosen[0]} after its download")
     return path
+
+
+def _unreachable(name: str, error: Exception) -> ResourceError:
+    """Word any failure of the hub's client: which errors it raises depends on its HTTP library."""
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return ResourceError(
+        f"{name}: could not be downloaded from the hub: {reason[0]}; "
+        "check the network, HF_TOKEN and HF_HUB_OFFLINE, or give the path of a GGUF file"
+    )
 
 
 def choose(name: str, files: list[str], quant: str | None) -> list[str]:

@@ -68,12 +68,11 @@ def find_pip() -> list[str]:
         if not python:
             continue
         # -P: a file named pip.py in the current folder is not pip.
-        command = [python, "-P", "-m", "pip"]
         try:
-            subprocess.run([*command, "--version"], check=True, capture_output=True)
+            subprocess.run([python, "-P", "-c", "import pip"], check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError):
             continue
-        return command
+        return [python, "-P", "-m", "pip"]
     raise ResourceError(
         f"{sys.executable}: this Python has no pip, which fetches the models of the catalogue "
         "(environments made by `uv venv` have none); run `uv pip install pip` or "

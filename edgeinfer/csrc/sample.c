@@ -11,6 +11,7 @@ ei_sampler *ei_sampler_new(int32_t n_vocab) {
     if (!s) return NULL;
     size_t n = (size_t)n_vocab;
     s->n_vocab = n_vocab;
+    s->wide = ei_has_wide_loops();
     s->n_blocks = (int32_t)((n + EI_SCAN_LEN - 1) / EI_SCAN_LEN);
     /* memory the chosen filters never touch is never backed by a page */
     s->edited = malloc(n * sizeof *s->edited);

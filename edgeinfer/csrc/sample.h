@@ -22,6 +22,7 @@ enum {
 
 struct ei_sampler {
     int32_t n_vocab, n_blocks;
+    bool wide; /* this CPU runs the *_wide loops */
     ei_sampling p;
     int32_t n_bias, n_breakers;
     int32_t *bias_ids, *breaker_ids, *breaker_starts;
@@ -41,6 +42,16 @@ struct ei_sampler {
     int32_t *matches;               /* n_matches: grows with the history, for DRY alone */
     int32_t n_matches;
 };
+
+/* -- sample_loops.c: the loops over the whole row, also as AVX2 code; the bits are the same --------- */
+
+bool ei_has_wide_loops(void);
+/* Take the maximum of each block of EI_SCAN_LEN; false: NaN or +inf among them. */
+bool ei_scan(const float *row, int32_t n_blocks, float *block_max);
+bool ei_scan_wide(const float *row, int32_t n_blocks, float *block_max);
+/* Add w = exp(d) and w * d, d = (logit - top) / temperature, to the lanes. */
+void ei_mass_lanes(const float *row, int32_t n_groups, double top, double temperature, double *sum, double *dot);
+void ei_mass_wide(const float *row, int32_t n_groups, double top, double temperature, double *sum, double *dot);
 
 /* -- sample_rank.c: order ---------------------------------------------------------------------- */
 

@@ -22,18 +22,12 @@ static double tree_sum(double *lane) {
 
 ei_mass ei_open_mass(const ei_sampler *s, double temperature) {
     double sum[EI_SUM_LANES] = {0}, dot[EI_SUM_LANES] = {0};
-    const float *row = s->row;
-    int32_t i = 0;
-    for (; i + EI_SUM_LANES <= s->n_vocab; i += EI_SUM_LANES)
-        for (int j = 0; j < EI_SUM_LANES; j++) {
-            double d = ((double)row[i + j] - s->top) / temperature, w = exp_neg(d);
-            sum[j] += w;
-            dot[j] += w * (d > EI_LEAST ? d : EI_LEAST);
-        }
-    for (int j = 0; i < s->n_vocab; i++, j++) {
-        double d = ((double)row[i] - s->top) / temperature, w = exp_neg(d);
-        sum[j] += w;
-        dot[j] += w * (d > EI_LEAST ? d : EI_LEAST);
+    int32_t n_groups = s->n_vocab / EI_SUM_LANES;
+    (s->wide ? ei_mass_wide : ei_mass_lanes)(s->row, n_groups, s->top, temperature, sum, dot);
+    for (int32_t i = n_groups * EI_SUM_LANES; i < s->n_vocab; i++) {
+        double d = ((double)s->row[i] - s->top) / temperature, w = exp_neg(d);
+        sum[i % EI_SUM_LANES] += w;
+        dot[i % EI_SUM_LANES] += w * (d > EI_LEAST ? d : EI_LEAST);
     }
     return (ei_mass){tree_sum(sum), tree_sum(dot)};
 }

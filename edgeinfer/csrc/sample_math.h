@@ -26,26 +26,37 @@ static inline double f64_from_bits(uint64_t u) {
     return x;
 }
 
-/* e^x for x in [EI_LEAST, 0]; 0 below. Taylor to r^11 on |r| <= ln2/2: relative error < 1e-14. */
+/* Define name(T *x): replace x in [EI_LEAST, 0] by e^x, T being double or a vector of them and U as
+   many uint64_t. Taylor to r^11 on |r| <= ln2/2: relative error < 1e-14. */
+#define EI_DEFINE_EXP(name, T, U)                                                                                      \
+    static inline __attribute__((always_inline)) void name(T *x) {                                                     \
+        T t = *x * EI_LOG2_E + EI_ROUND, n = t - EI_ROUND;                                                             \
+        T r = (*x - n * EI_LN2_HI) - n * EI_LN2_LO;                                                                    \
+        T p = r * (1.0 / 39916800) + 1.0 / 3628800;                                                                    \
+        p = p * r + 1.0 / 362880;                                                                                      \
+        p = p * r + 1.0 / 40320;                                                                                       \
+        p = p * r + 1.0 / 5040;                                                                                        \
+        p = p * r + 1.0 / 720;                                                                                         \
+        p = p * r + 1.0 / 120;                                                                                         \
+        p = p * r + 1.0 / 24;                                                                                          \
+        p = p * r + 1.0 / 6;                                                                                           \
+        p = p * r + 0.5;                                                                                               \
+        p = p * r + 1.0;                                                                                               \
+        p = p * r + 1.0;                                                                                               \
+        U power; /* of two: n stands in the last bits of t */                                                          \
+        memcpy(&power, &t, sizeof power);                                                                              \
+        power = (power + 1023) << 52;                                                                                  \
+        memcpy(&t, &power, sizeof power);                                                                              \
+        *x = p * t;                                                                                                    \
+    }
+
+EI_DEFINE_EXP(exp_in_place, double, uint64_t)
+
+/* e^x for x <= 0, where what is below EI_LEAST counts as nothing. */
 static inline double exp_neg(double x) {
-    double kept = x > EI_LEAST ? x : EI_LEAST;
-    double t = kept * EI_LOG2_E + EI_ROUND;
-    double n = t - EI_ROUND;
-    double r = (kept - n * EI_LN2_HI) - n * EI_LN2_LO;
-    double p = 1.0 / 39916800;
-    p = p * r + 1.0 / 3628800;
-    p = p * r + 1.0 / 362880;
-    p = p * r + 1.0 / 40320;
-    p = p * r + 1.0 / 5040;
-    p = p * r + 1.0 / 720;
-    p = p * r + 1.0 / 120;
-    p = p * r + 1.0 / 24;
-    p = p * r + 1.0 / 6;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
-    double e = p * f64_from_bits((f64_bits(t) + 1023) << 52);
-    return x > EI_LEAST ? e : 0.0;
+    if (!(x > EI_LEAST)) return 0.0;
+    exp_in_place(&x);
+    return x;
 }
 
 /* ln x of a normal positive x: x = 2^e m with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh((m-1)/(m+1)). */

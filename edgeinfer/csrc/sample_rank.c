@@ -20,33 +20,22 @@ static inline int32_t block_len(const ei_sampler *s, int32_t block) {
     return left < EI_SCAN_LEN ? left : EI_SCAN_LEN;
 }
 
-static inline bool scan_block(const float *x, int32_t n, float *max) {
-    float lane[EI_SUM_LANES];
-    int32_t bad[EI_SUM_LANES] = {0};
-    for (int j = 0; j < EI_SUM_LANES; j++) lane[j] = -INFINITY;
-    int32_t i = 0;
-    for (; i + EI_SUM_LANES <= n; i += EI_SUM_LANES)
-        for (int j = 0; j < EI_SUM_LANES; j++) {
-            lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
-            bad[j] |= x[i + j] != x[i + j];
-        }
-    for (int j = 0; i < n; i++, j++) {
-        lane[j] = x[i] > lane[j] ? x[i] : lane[j];
-        bad[j] |= x[i] != x[i];
+/* The maximum of n logits; false: NaN or +inf among them. */
+static bool scan_block(const float *x, int32_t n, float *max) {
+    float most = -INFINITY;
+    bool nan = false;
+    for (int32_t i = 0; i < n; i++) {
+        most = x[i] > most ? x[i] : most;
+        nan |= x[i] != x[i];
     }
-    for (int j = 1; j < EI_SUM_LANES; j++) {
-        lane[0] = lane[j] > lane[0] ? lane[j] : lane[0];
-        bad[0] |= bad[j];
-    }
-    *max = lane[0];
-    return !bad[0] && lane[0] < INFINITY;
+    *max = most;
+    return !nan && most < INFINITY;
 }
 
 bool ei_rank_scan(ei_sampler *s, const float *row) {
     s->row = row;
-    bool finite = true;
     int32_t n_whole = s->n_vocab / EI_SCAN_LEN;
-    for (int32_t b = 0; b < n_whole; b++) finite &= scan_block(row + b * EI_SCAN_LEN, EI_SCAN_LEN, &s->block_max[b]);
+    bool finite = s->wide ? ei_scan_wide(row, n_whole, s->block_max) : ei_scan(row, n_whole, s->block_max);
     if (n_whole < s->n_blocks)
         finite &= scan_block(row + n_whole * EI_SCAN_LEN, block_len(s, n_whole), &s->block_max[n_whole]);
     return finite;

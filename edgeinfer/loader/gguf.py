@@ -158,8 +158,9 @@ def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
 
     Raises:
         ModelNotFoundError: no such file, or no permission.
-        ModelFormatError: not GGUF, damaged, truncated, or an incomplete split set.
-        UnsupportedModelError: another GGUF version, big-endian, or a tensor type unknown here.
+        ModelFormatError: not GGUF, of another version or byte order, damaged, truncated, or an
+            incomplete split set.
+        UnsupportedModelError: a tensor has a type unknown here.
         ResourceError: the operating system cannot read or map it.
     """
     part, metadata, tensors, warnings = _open_part(Path(os.fsdecode(path)))
@@ -191,13 +192,12 @@ def _read_header(cursor: Cursor) -> tuple[int, int, int]:
     version = cursor.u32("version")
     if version not in VERSIONS:
         if int.from_bytes(version.to_bytes(4, "little"), "big") in (1, *VERSIONS):
-            raise UnsupportedModelError(
-                f"{cursor.where}: found a big-endian file (need little-endian); "
+            raise cursor.error(
+                "found a big-endian file (need little-endian); "
                 "get the little-endian file of this model"
             )
-        raise UnsupportedModelError(
-            f"{cursor.where}: found GGUF version {version} (need 2 or 3); "
-            "get a current file of this model"
+        raise cursor.error(
+            f"found GGUF version {version} (need 2 or 3); get a current file of this model"
         )
     n_tensors = cursor.u64("number of tensors")
     n_keys = cursor.u64("number of keys")

@@ -82,6 +82,11 @@ def map_file(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.uint8], FileI
         mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
     except OSError as error:
         raise ResourceError(f"{where}: cannot read or map the file: {error.strerror}") from None
+    except ValueError:
+        raise ResourceError(
+            f"{where}: the file shrank while it was opened (from {status.st_size} bytes); "
+            "load it again once it is written"
+        ) from None
     finally:
         os.close(descriptor)
     return np.frombuffer(mapped, np.uint8), _identity(status)

@@ -1,0 +1,109 @@
+"""Run programs in NumPy, float32: what every other backend is compared with.
+
+Slow on purpose, plain on purpose: weights are decoded whole, matrices go through BLAS, keys and
+values stay float32. Needs four bytes a weight.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.errors import CancelledError, ModelClosedError, UnsupportedModelError
+from edgeinfer.kernels.backend import (
+    Backend,
+    Batch,
+    Cancel,
+    Limits,
+    Progress,
+    check_batch,
+)
+from edgeinfer.kernels.reference.compile import Source, compile_op
+from edgeinfer.kernels.reference.step import Kernel, KvPages, make_pages, start_step
+from edgeinfer.kernels.reference.weights import Weights
+from edgeinfer.program.program import Program
+from edgeinfer.quant.tensor import Tensor
+
+
+class ReferenceExecutable:
+    """A program over decoded weights."""
+
+    n_threads = 1
+
+    def __init__(
+        self, program: Program, limits: Limits, weights: Weights, pages: Mapping[int, KvPages]
+    ) -> None:
+        self.n_vocab = program.n_vocab
+        self.state_bytes = sum(kv.n_bytes for kv in pages.values())
+        source = Source(program, weights, pages)
+        self._kernels: list[Kernel] = [compile_op(op, source) for op in program.ops]
+        self._dying = _last_uses(program)
+        self._logits_id = program.outputs["logits"].id
+        self._limits = limits
+        self._weights = weights
+        self.weights_bytes = weights.decoded_bytes
+        self._closed = False
+
+    def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
+        """Run one step; see `Executable.run`."""
+        if self._closed:
+            raise ModelClosedError("the model was closed")
+        check_batch(batch, self._limits, self.n_vocab)
+        step = start_step(batch)
+        for kernel, dying in zip(self._kernels, self._dying, strict=True):
+            if cancel is not None and cancel.is_set:
+                raise CancelledError("the step was cancelled")
+            kernel(step)
+            for id in dying:
+                del step.values[id]
+        return step.values[self._logits_id]
+
+    def close(self) -> None:
+        """Free weights and state."""
+        self._closed = True
+        self._kernels = []
+        self._weights.close()
+
+
+def _last_uses(program: Program) -> list[tuple[int, ...]]:
+    kept = {value.id for value in program.outputs.values()}
+    dying: list[tuple[int, ...]] = []
+    for op in reversed(program.ops):
+        ids = {value.id for value in (*op.reads(), *op.writes())} - kept
+        dying.append(tuple(sorted(ids)))
+        kept |= ids
+    return dying[::-1]
+
+
+class ReferenceBackend:
+    """Compile programs to closures over NumPy arrays."""
+
+    name = "reference"
+
+    def why_unavailable(self) -> str | None:
+        """Return None: it runs wherever NumPy does."""
+        return None
+
+    def compile(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        limits: Limits,
+        *,
+        progress: Progress | None = None,
+    ) -> ReferenceExecutable:
+        """Decode the weights and make the program runnable; see `Backend.compile`."""
+        program.validate(tensors)
+        if "logits" not in program.outputs:
+            raise UnsupportedModelError(
+                f"reference backend: architecture '{program.arch}' has no logits (need them)"
+            )
+        if any(kv.kind != "paged" for kv in program.kvs):
+            raise UnsupportedModelError("reference backend: step-local KV is not built yet")
+        n_bytes = sum(tensors[name].n_bytes for name in program.weights())
+        weights = Weights(tensors, n_bytes, progress)
+        pages = {kv.id: make_pages(kv, limits.n_pages) for kv in program.kvs}
+        return ReferenceExecutable(program, limits, weights, pages)
+
+
+BACKEND: Backend = ReferenceBackend()

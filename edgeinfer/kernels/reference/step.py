@@ -1,0 +1,79 @@
+"""Hold one step's values and the sequences' keys and values, as NumPy arrays."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.kernels.backend import PAGE_LEN, Batch
+from edgeinfer.program.states import Kv
+
+Floats = npt.NDArray[np.float32]
+Slots = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class KvPages:
+    """The keys and values of one KV: row `page * PAGE_LEN + position % PAGE_LEN`, float32."""
+
+    keys: Floats  # (n_slots, n_kv_heads, key_dim)
+    values: Floats  # (n_slots, n_kv_heads, value_dim); a view of keys where they are a prefix
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of keys and values."""
+        own = 0 if self.values.base is self.keys else self.values.nbytes
+        return self.keys.nbytes + own
+
+
+def make_pages(kv: Kv, n_pages: int) -> KvPages:
+    """Allocate the pages of a KV; memory is taken as pages are first written."""
+    n_slots = n_pages * PAGE_LEN
+    keys = np.zeros((n_slots, kv.n_kv_heads, kv.key_dim), np.float32)
+    if kv.v_is_prefix:
+        return KvPages(keys, keys[:, :, : kv.value_dim])
+    return KvPages(keys, np.zeros((n_slots, kv.n_kv_heads, kv.value_dim), np.float32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """The tokens of one sequence in a step: rows `start` to `end`, and where its past lies."""
+
+    start: int
+    end: int
+    first_pos: int  # position of row `start`
+    slots: Slots  # (first_pos + end - start,), slot of each position from 0 on
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """What the ops of one step share; `values` holds each value from its making to its last use."""
+
+    batch: Batch
+    runs: tuple[Run, ...]
+    slots: Slots  # (T,), where each token's keys and values go
+    values: dict[int, npt.NDArray[Any]] = field(default_factory=dict)
+    angles: dict[tuple[int, float], tuple[Floats, Floats]] = field(default_factory=dict)
+
+
+Kernel: TypeAlias = Callable[[Step], None]
+
+
+def start_step(batch: Batch) -> Step:
+    """Find the runs of a checked batch and the slots of their positions."""
+    runs = tuple(_runs(batch))
+    slots = np.concatenate([run.slots[run.first_pos :] for run in runs])
+    return Step(batch, runs, slots)
+
+
+def _runs(batch: Batch) -> Iterator[Run]:
+    starts = np.flatnonzero(np.diff(batch.sequences, prepend=np.int32(-1)))
+    ends = np.append(starts[1:], len(batch.tokens))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        first_pos = int(batch.positions[start])
+        positions = np.arange(first_pos + end - start)
+        table = batch.page_tables[batch.sequences[start]].astype(np.int64)
+        slots = table[positions // PAGE_LEN] * PAGE_LEN + positions % PAGE_LEN
+        yield Run(start, end, first_pos, slots)

@@ -15,7 +15,7 @@ from pathlib import Path
 from edgeinfer.errors import ResourceError
 
 Progress = Callable[[int, int, str], None]
-"""Called with (bytes done, bytes in all, what is being done) several times a second."""
+"""Called with (bytes done, bytes in all or 0 for unknown, what is being done)."""
 
 LOCK_POLL_S = 0.1
 

@@ -48,8 +48,9 @@ def pull_from_hub(name: str, progress: Progress) -> Path:
     except Exception as error:
         raise _unreachable(name, error) from error
     chosen = choose(name, files, quant)
-    for index, file in enumerate(chosen):
-        progress(index, len(chosen), f"downloading {file}")
+    for file in chosen:
+        # The hub's client draws its own bar and tells no sizes.
+        progress(0, 0, f"downloading {file}")
         try:
             huggingface_hub.hf_hub_download(repo, file)
         except Exception as error:

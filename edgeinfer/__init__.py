@@ -21,8 +21,9 @@ from edgeinfer.errors import (
 # Type checkers take a variable of this name for true; importing typing costs 5 ms.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from edgeinfer.model import Completion, Model, load, load_tokenizer
-    from edgeinfer.text.tokenizer import Tokenizer
+    from edgeinfer.completion import Completion
+    from edgeinfer.model import Model, load
+    from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer
 
 __version__ = "0.1.0"
 
@@ -49,11 +50,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "Completion": "edgeinfer.model",
+    "Completion": "edgeinfer.completion",
     "Model": "edgeinfer.model",
     "Tokenizer": "edgeinfer.text.tokenizer",
     "load": "edgeinfer.model",
-    "load_tokenizer": "edgeinfer.model",
+    "load_tokenizer": "edgeinfer.text.tokenizer",
 }
 
 

@@ -4,9 +4,7 @@
  * NaN in, NaN out, for every function.
  */
 
-EI_INLINE vf vf_abs(vf x) {
-    return vf_from_bits(vi_and(vf_bits(x), vi_set(0x7fffffff)));
-}
+EI_INLINE vf vf_abs(vf x) { return vf_from_bits(vi_and(vf_bits(x), vi_set(0x7fffffff))); }
 /* magnitude (sign bit clear) with the sign of sign */
 EI_INLINE vf vf_signed_as(vf magnitude, vf sign) {
     return vf_from_bits(vi_or(vf_bits(magnitude), vi_and(vf_bits(sign), vi_set(INT32_MIN))));
@@ -44,9 +42,7 @@ EI_INLINE vf vf_sigmoid(vf x) {
     return vf_div(vf_select_ge(x, vf_zero(), one, t), vf_add(one, t));
 }
 
-EI_INLINE vf vf_silu(vf x) {
-    return vf_mul(x, vf_sigmoid(x));
-}
+EI_INLINE vf vf_silu(vf x) { return vf_mul(x, vf_sigmoid(x)); }
 
 EI_INLINE vf vf_tanh(vf x) {
     vf one = vf_set(1.0f), t = vf_exp(vf_mul(vf_set(-2.0f), vf_abs(x)));
@@ -80,9 +76,7 @@ EI_INLINE vf vf_gelu_erf(vf x) {
     return vf_mul(x, vf_select_ge(x, vf_zero(), vf_sub(one, tail), tail));
 }
 
-EI_INLINE vf vf_relu(vf x) {
-    return vf_max(vf_zero(), x);
-}
+EI_INLINE vf vf_relu(vf x) { return vf_max(vf_zero(), x); }
 
 EI_INLINE vf vf_relu2(vf x) {
     vf y = vf_relu(x);

@@ -1,7 +1,8 @@
 /* edgeinfer/csrc/ops/rows_template.h: what is done to rows of floats: quantize, norm, add, activate, turn.
  *
- * The including file defines EI_ISA, EI_FN, the verbs (isa/scalar_verbs.h) and ops/math_template.h. A tail runs through the same vector steps on its first
- * lanes, and a lane past the end adds nothing, so a result does not depend on how a row is cut.
+ * The including file defines EI_ISA, EI_FN, the verbs (isa/scalar_verbs.h) and ops/math_template.h. A tail runs through
+ * the same vector steps on its first lanes, and a lane past the end adds nothing, so a result does not depend on how a
+ * row is cut.
  */
 
 /* -- quantize ------------------------------------------------------------------------------- */
@@ -37,8 +38,7 @@ EI_INLINE void store_codes(const token_planes *to, int32_t block, vi q0, vi q1) 
     vi_to_s8(codes, q0);
     vi_to_s8(codes + 16, q1);
     int8_t *q = to->q + (size_t)block * EI_BLOCK * (size_t)to->w;
-    for (int g = 0; g < EI_BLOCK / 4; g++)
-        store_u32(q + (size_t)g * 4 * (size_t)to->w, load_u32(codes + 4 * g));
+    for (int g = 0; g < EI_BLOCK / 4; g++) store_u32(q + (size_t)g * 4 * (size_t)to->w, load_u32(codes + 4 * g));
 }
 
 /* d = max|x| / 127, q = x * (127 / max|x|) to nearest even. |q| <= 127: the two roundings of the factor cannot carry
@@ -70,23 +70,20 @@ static void store_values(const float *x, const token_planes *to, int32_t first, 
         return;
     }
     float *at = to->x + (size_t)first * (size_t)to->w;
-    for (int32_t i = 0; i < n; i++)
-        at[(size_t)i * (size_t)to->w] = x[i];
+    for (int32_t i = 0; i < n; i++) at[(size_t)i * (size_t)to->w] = x[i];
 }
 
 static void EI_FN(quantize_part)(const float *x, int32_t token, int32_t first, int32_t n_blocks, ei_acts *acts) {
     token_planes to = planes_of(acts, token);
     if (to.q)
-        for (int32_t b = 0; b < n_blocks; b++)
-            quantize_block(x + (size_t)b * EI_BLOCK, &to, first / EI_BLOCK + b);
+        for (int32_t b = 0; b < n_blocks; b++) quantize_block(x + (size_t)b * EI_BLOCK, &to, first / EI_BLOCK + b);
     if (to.x) store_values(x, &to, first, n_blocks * EI_BLOCK);
 }
 
 static void EI_FN(quantize)(const float *x, int32_t token, ei_acts *acts) {
     token_planes to = planes_of(acts, token);
     if (to.q)
-        for (int32_t b = 0; b < acts->width / EI_BLOCK; b++)
-            quantize_block(x + (size_t)b * EI_BLOCK, &to, b);
+        for (int32_t b = 0; b < acts->width / EI_BLOCK; b++) quantize_block(x + (size_t)b * EI_BLOCK, &to, b);
     if (to.x) store_values(x, &to, 0, acts->width);
 }
 
@@ -96,8 +93,7 @@ static void EI_FN(quantize)(const float *x, int32_t token, ei_acts *acts) {
 #define EI_MAP(EXPR)                                                                                                   \
     do {                                                                                                               \
         int32_t i = 0;                                                                                                 \
-        for (; i + 16 <= n; i += 16)                                                                                   \
-            vf_store(y + i, EXPR(vf_load, i));                                                                         \
+        for (; i + 16 <= n; i += 16) vf_store(y + i, EXPR(vf_load, i));                                                \
         if (i < n) vf_store_n(y + i, EXPR(EI_LOAD_TAIL, i), n - i);                                                    \
     } while (0)
 #define EI_LOAD_TAIL(p) vf_load_n(p, n - i)
@@ -114,7 +110,7 @@ static void EI_FN(rms_norm)(const float *x, const float *weight, float *y, int32
         squares = vf_fma(v, v, squares);
     }
     vf r = vf_set(1.0f / sqrtf(vf_sum(squares) / (float)n + eps));
-#define WEIGHTED(load, i) vf_mul(vf_mul(load(x + (i)), r), load(weight + (i)))
+#define WEIGHTED(load, i)   vf_mul(vf_mul(load(x + (i)), r), load(weight + (i)))
 #define UNWEIGHTED(load, i) vf_mul(load(x + (i)), r)
     if (weight)
         EI_MAP(WEIGHTED);
@@ -154,7 +150,7 @@ static void EI_FN(scale)(const float *x, float by, float softcap, float *y, int3
 /* fn and whether up is NULL are constants after inlining: one loop for each, without a branch. */
 EI_INLINE void activate(int32_t fn, const float *gate, const float *up, float *y, int32_t n) {
 #define ACTIVATED(load, i) vf_activated(fn, load(gate + (i)))
-#define GATED(load, i) vf_mul(vf_activated(fn, load(gate + (i))), load(up + (i)))
+#define GATED(load, i)     vf_mul(vf_activated(fn, load(gate + (i))), load(up + (i)))
     if (up)
         EI_MAP(GATED);
     else

@@ -1,0 +1,110 @@
+/* edgeinfer/csrc/probe.c: single kernels and the memory's speed, for tests, benchmarks and `edgeinfer doctor`. */
+#define _GNU_SOURCE
+#include "edgeinfer.h"
+#include "kernels.h"
+#include "memory.h"
+#include "repack.h"
+#include "threads.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static void matmul_rows(const ei_kernels *k, int32_t format, const uint8_t *x, const ei_acts *acts, int32_t first,
+                        int32_t n_rows, float *y) {
+    float out[EI_TILE * EI_LANES];
+    for (int32_t t = 0; t < acts->n_tokens; t += EI_TILE) {
+        int32_t width = min_i32(EI_TILE, acts->n_tokens - t);
+        for (int32_t c = 0; c < width; c += k->max_columns) {
+            int32_t n = min_i32(k->max_columns, width - c);
+            k->matmul[format][n - 1](x, acts, t / EI_TILE, c, out);
+            for (int32_t i = 0; i < n; i++)
+                memcpy(y + (size_t)(t + c + i) * (size_t)n_rows + first, out + EI_LANES * i,
+                       (size_t)min_i32(EI_LANES, n_rows - first) * sizeof *y);
+        }
+    }
+}
+
+int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file,
+                  int32_t n_tokens, const float *x, float *y) {
+    const ei_kernels *k = ei_kernels_of(isa);
+    if (!k || format < 0 || format >= EI_N_FORMATS || n_columns % ei_format_rows[format].block_len)
+        return EI_BAD_ARGUMENT;
+    bool integers = ei_format_rows[format].block_len > 1;
+    size_t n = (size_t)n_tokens * (size_t)n_columns, group_bytes = EI_LANES * ei_row_bytes(format, n_columns);
+    uint8_t *memory = aligned_alloc(64, ((8 * n + group_bytes) | 63) + 1);
+    if (!memory)
+        return EI_NO_MEMORY;
+    ei_acts acts = {.n_tokens = n_tokens, .width = n_columns};
+    if (integers) {
+        acts.d = (float *)(memory + group_bytes), acts.ds = acts.d + n / EI_BLOCK;
+        acts.sums = (int32_t *)(acts.ds + n / EI_BLOCK), acts.q = (int8_t *)(acts.sums + n / EI_BLOCK);
+    } else {
+        acts.x = (float *)(memory + group_bytes);
+    }
+    for (int32_t t = 0; t < n_tokens; t++)
+        k->quantize(x + (size_t)t * (size_t)n_columns, t, &acts);
+    for (int32_t r = 0; r < n_rows; r += EI_LANES) {
+        const uint8_t *rows = file + (size_t)r * ei_row_bytes(format, n_columns);
+        ei_repack_group(format, rows, min_i32(EI_LANES, n_rows - r), n_columns, memory);
+        matmul_rows(k, format, memory, &acts, r, n_rows, y);
+    }
+    free(memory);
+    return EI_OK;
+}
+
+int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out) {
+    if (format < 0 || format >= EI_N_FORMATS || n_columns % ei_format_rows[format].block_len)
+        return EI_BAD_ARGUMENT;
+    for (int64_t r = 0; r < n_rows; r++)
+        ei_decode_row(format, rows + (size_t)r * ei_row_bytes(format, n_columns), n_columns, out + r * n_columns);
+    return EI_OK;
+}
+
+/* ---- memory speed ---- */
+
+enum { STREAM_CHUNK = 1 << 20, STREAM_PASSES = 5 };
+
+typedef struct {
+    uint64_t *words;
+    uint64_t sums[1024]; /* one per chunk modulo 1024: keeps the reads from being removed */
+} stream;
+
+static void stream_chunk(void *context, const void *op, int32_t chunk, int32_t thread) {
+    stream *s = context;
+    const uint64_t *p = s->words + (size_t)chunk * (STREAM_CHUNK / 8);
+    uint64_t a[8] = {0};
+    (void)thread;
+    for (size_t i = 0; i < STREAM_CHUNK / 8; i += 8)
+        for (int j = 0; j < 8; j++)
+            a[j] += p[i + (size_t)j];
+    if (!op) /* the first pass also writes, so that every page exists */
+        memset(s->words + (size_t)chunk * (STREAM_CHUNK / 8), chunk & 255, STREAM_CHUNK);
+    s->sums[chunk % 1024] += a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double ei_stream_rate(int32_t n_threads, size_t n_bytes) {
+    int32_t n_chunks = (int32_t)(n_bytes / STREAM_CHUNK);
+    ei_pool *pool = ei_pool_new(n_threads);
+    stream *s = calloc(1, sizeof *s);
+    double best = 0;
+    if (pool && s && n_chunks > 0 && (s->words = ei_big_alloc(n_bytes))) {
+        ei_job fill = {stream_chunk, NULL, n_chunks}, read = {stream_chunk, s, n_chunks};
+        ei_pool_run(pool, s, &fill, 1, NULL);
+        for (int i = 0; i < STREAM_PASSES; i++) {
+            double start = seconds();
+            ei_pool_run(pool, s, &read, 1, NULL);
+            double rate = (double)n_chunks * STREAM_CHUNK / (seconds() - start);
+            best = rate > best ? rate : best;
+        }
+        ei_big_free(s->words, n_bytes);
+    }
+    free(s);
+    ei_pool_free(pool);
+    return best;
+}

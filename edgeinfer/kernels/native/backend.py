@@ -1,0 +1,269 @@
+"""Compile programs for the C executor and run steps on it; knows no op, only flat instructions."""
+
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.errors import (
+    BackendError,
+    CancelledError,
+    ResourceError,
+    UnsupportedModelError,
+)
+from edgeinfer.kernels.backend import Batch, Cancel, Limits, Progress, check_batch
+from edgeinfer.kernels.native import isa
+from edgeinfer.kernels.native.instructions import Acts, Instruction, Kind, Rotation
+from edgeinfer.kernels.native.lower import ONES, lower
+from edgeinfer.kernels.native.place import place
+from edgeinfer.program.program import Program
+from edgeinfer.program.values import Rows
+from edgeinfer.quant.decode import decode
+from edgeinfer.quant.tensor import Tensor
+
+ROWS = {Rows.TOKENS: 0, Rows.WANTED: 1}  # EI_ROWS_* of csrc/edgeinfer.h
+POLL_S = 0.05  # between two reports of progress
+
+
+class NativeBackend:
+    """The backend of the compiled kernels."""
+
+    name = "native"
+
+    def why_unavailable(self) -> str | None:
+        """Return why the kernels cannot run here, or None."""
+        return isa.why_unavailable()
+
+    def compile(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        limits: Limits,
+        *,
+        progress: Progress | None = None,
+        isa_name: str | None = None,
+    ) -> "NativeExecutable":
+        """Lay the weights out in X and plan the step's memory.
+
+        `isa_name` forces one of `isa.levels()`, for tests. Raises UnsupportedModelError for an op,
+        a format or a KV type the kernels lack, ResourceError if memory does not suffice.
+        """
+        if limits.kv_type != "f16":
+            raise UnsupportedModelError(
+                f"native backend: kv_type: found {limits.kv_type!r} (need 'f16')"
+            )
+        build = _Build(program, tensors, limits, isa_name or isa.chosen())
+        try:
+            return build.finish(progress)
+        except BaseException:
+            build.lib.ei_exec_free(build.exec)
+            raise
+
+
+BACKEND = NativeBackend()
+
+
+class _Build:
+    """Hand the parts of a lowered program to the C executor, each once."""
+
+    def __init__(
+        self, program: Program, tensors: Mapping[str, Tensor], limits: Limits, level: str
+    ) -> None:
+        from edgeinfer.kernels.native._native import ffi, lib
+
+        self.ffi, self.lib = ffi, lib
+        self.program, self.tensors, self.limits = program, tensors, limits
+        self.formats = ffi.string(lib.ei_format_names()).decode().split()
+        n_threads = limits.n_threads or lib.ei_default_threads()
+        self.exec = lib.ei_exec_new(level.encode(), n_threads, limits.n_batch, limits.n_pages)
+        if self.exec == ffi.NULL:
+            raise ResourceError(f"native backend: no memory for {n_threads} threads")
+        self.keep: list[object] = []  # memory the executable points into
+        self._weights: dict[tuple[str, bool], int] = {}
+        self._vectors: dict[tuple[str, int], int] = {}
+        self._ropes: dict[Rotation, int] = {}
+        self._kvs: dict[int, int] = {}
+
+    def finish(self, progress: Progress | None) -> "NativeExecutable":
+        lowered = lower(self.program, self.tensors)
+        buffers, acts = place(lowered)
+        for buffer in buffers:
+            self._added(self.lib.ei_exec_add_value(self.exec, buffer.width, 0))
+        for item in acts:
+            self._add_acts(item)
+        for kv in self.program.kvs:
+            args = (kv.n_kv_heads, kv.key_dim, kv.value_dim)
+            self._kvs[kv.id] = self._added(self.lib.ei_exec_add_kv(self.exec, *args))
+        for instruction in lowered.instructions:
+            self._added(self.lib.ei_exec_add_op(self.exec, self._op(instruction)))
+        self._lay_out(lowered.logits.number, progress)
+        return NativeExecutable(self, lowered.logits.width)
+
+    def _added(self, number: int) -> int:
+        if number < 0:
+            raise ResourceError("native backend: no memory to build the program")
+        return number
+
+    def _add_acts(self, item: Acts) -> None:
+        flags = (ROWS[item.rows], int(item.integers), int(item.floats))
+        self._added(self.lib.ei_exec_add_acts(self.exec, item.width, *flags))
+
+    def _op(self, instruction: Instruction) -> object:
+        op = self.ffi.new("ei_op *")
+        op.kind, op.rows = int(instruction.kind), ROWS[instruction.rows]
+        op.acts_in = instruction.acts_in.number if instruction.acts_in else -1
+        op.acts_out = instruction.acts_out.number if instruction.acts_out else -1
+        op.rope = self._rope(instruction.rope) if instruction.rope else -1
+        op.kv = -1 if instruction.kv is None else self._kvs[instruction.kv]
+        for field, items in (("in", instruction.inputs), ("out", instruction.outputs)):
+            numbers = [-1 if item is None else item.number for item in items]
+            setattr(op, field, numbers + [-1] * (3 - len(numbers)))
+        is_table = instruction.kind is Kind.EMBED
+        weights = [self._weight(name, is_table) for name in instruction.weights]
+        op.weight = weights + [-1] * (3 - len(weights))
+        vectors = [self._vector(instruction, i) for i in range(len(instruction.vectors))]
+        op.vec = vectors + [-1] * (3 - len(vectors))
+        op.heads = list(instruction.heads) + [0] * (3 - len(instruction.heads))
+        op.dim = list(instruction.dims) + [0] * (3 - len(instruction.dims))
+        op.scale, op.alpha = 1.0, 1.0
+        for name, number in instruction.scalars.items():
+            setattr(op, name, number)
+        return op
+
+    def _weight(self, name: str, is_table: bool) -> int:
+        if (name, is_table) not in self._weights:
+            tensor = self.tensors[name]
+            if tensor.format.name not in self.formats:
+                raise UnsupportedModelError(
+                    f"tensor '{name}': found format {tensor.format.name} "
+                    f"(need one of {', '.join(self.formats)})"
+                )
+            add = self.lib.ei_exec_add_table if is_table else self.lib.ei_exec_add_matrix
+            source = self.ffi.from_buffer("uint8_t[]", tensor.data)
+            n_columns = tensor.shape[-1]
+            n_rows = tensor.data.nbytes // tensor.format.row_bytes(n_columns)
+            format_number = self.formats.index(tensor.format.name)
+            number = add(self.exec, format_number, n_rows, n_columns, source)
+            self.keep.append(source)
+            self._weights[name, is_table] = self._added(number)
+        return self._weights[name, is_table]
+
+    def _vector(self, instruction: Instruction, i: int) -> int:
+        name = instruction.vectors[i]
+        if name is None:
+            return -1
+        # only the vector of a norm without weight has no tensor to tell its length
+        n = 0
+        if name == ONES:
+            buffer = instruction.inputs[0]
+            n = instruction.dims[i] if instruction.dims else buffer.width if buffer else 0
+        if (name, n) not in self._vectors:
+            values = np.ones(n, np.float32) if name == ONES else decode(self.tensors[name]).ravel()
+            self._vectors[name, n] = self._added(
+                self.lib.ei_exec_add_vector(self.exec, self._floats(values), len(values))
+            )
+        return self._vectors[name, n]
+
+    def _floats(self, values: npt.NDArray[np.float32]) -> object:
+        source = self.ffi.from_buffer("float[]", np.ascontiguousarray(values, np.float32))
+        self.keep.append(source)
+        return source
+
+    def _rope(self, rotation: Rotation) -> int:
+        if rotation not in self._ropes:
+            values = self.program.constants[rotation.constant].values
+            self._ropes[rotation] = self._added(
+                self.lib.ei_exec_add_rope(
+                    self.exec, self._floats(values), len(values), rotation.mscale
+                )
+            )
+        return self._ropes[rotation]
+
+    def _lay_out(self, logits: int, progress: Progress | None) -> None:
+        done = self.ffi.new("int64_t *")
+        total = sum(self.tensors[name].data.nbytes for name, table in self._weights if not table)
+        ended = threading.Event()
+
+        def report() -> None:
+            assert progress is not None
+            while not ended.wait(POLL_S):
+                progress(int(done[0]), total)
+            progress(total, total)
+
+        watcher = threading.Thread(target=report, daemon=True) if progress else None
+        if watcher:
+            watcher.start()
+        try:
+            status = self.lib.ei_exec_finish(self.exec, logits, done)
+        finally:
+            ended.set()
+            if watcher:
+                watcher.join()
+        if status != self.lib.EI_OK:
+            raise ResourceError(
+                f"native backend: no memory for {total} bytes of weights, "
+                f"{self.limits.n_pages} KV pages and steps of {self.limits.n_batch} tokens: "
+                "ask for a smaller context"
+            )
+
+
+class NativeExecutable:
+    """A program on the C executor. One step at a time: callers take turns by themselves."""
+
+    def __init__(self, build: _Build, n_vocab: int) -> None:
+        self._ffi, self._lib, self._exec = build.ffi, build.lib, build.exec
+        self._keep = build.keep
+        self._limits = build.limits
+        self._batch = build.ffi.new("ei_batch *")
+        self.n_vocab = n_vocab
+        self.n_threads = int(self._lib.ei_exec_threads(self._exec))
+        self.weights_bytes = int(self._lib.ei_exec_weight_bytes(self._exec))
+        self.state_bytes = int(self._lib.ei_exec_state_bytes(self._exec))
+        n_bytes = 4 * self._limits.n_batch * n_vocab
+        memory = self._ffi.buffer(self._lib.ei_exec_logits(self._exec), n_bytes)
+        self._logits = np.frombuffer(memory, np.float32).reshape(-1, n_vocab)
+
+    def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
+        """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
+        if self._exec is None:
+            raise BackendError("native executable: used after close()")
+        check_batch(batch, self._limits, self.n_vocab)
+        ffi, c = self._ffi, self._batch
+        arrays = {
+            name: ffi.from_buffer("int32_t[]", np.ascontiguousarray(getattr(batch, name)))
+            for name in ("tokens", "positions", "sequences", "page_tables", "wanted")
+        }
+        for name, pointer in arrays.items():
+            setattr(c, name, pointer)
+        c.n_tokens, c.n_wanted = len(batch.tokens), len(batch.wanted)
+        c.n_sequences, c.pages_per_sequence = batch.page_tables.shape
+        flag = ffi.from_buffer("int32_t[]", cancel.cell) if cancel is not None else ffi.NULL
+        status = self._lib.ei_exec_run(self._exec, c, flag)
+        if status != self._lib.EI_OK:
+            raise self._failed(status)
+        return self._logits[: len(batch.wanted)]
+
+    def _failed(self, status: int) -> Exception:
+        lib = self._lib
+        errors: dict[int, Exception] = {
+            lib.EI_CANCELLED: CancelledError("the step was cancelled"),
+            lib.EI_FORKED: BackendError(
+                "the process was forked after the model was loaded: its threads are gone; "
+                "load the model again in the child"
+            ),
+            lib.EI_NO_MEMORY: ResourceError("no memory for this step's attention"),
+        }
+        return errors.get(status, BackendError(f"native executable: step failed, status {status}"))
+
+    def close(self) -> None:
+        """Free the weights, the pages and the threads."""
+        if self._exec is not None:
+            self._logits = self._logits[:0].copy()
+            self._lib.ei_exec_free(self._exec)
+            self._exec = None
+            self._keep.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "_exec", None) is not None:
+            self.close()

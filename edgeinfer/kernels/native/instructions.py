@@ -1,0 +1,107 @@
+"""Name the flat ops the C executor runs, over numbered values, before and after placement.
+
+One `Instruction` becomes one `ei_op` (csrc/edgeinfer.h says what each kind computes). Knows no
+program: `lower.py` makes them from one, `place.py` gives them storage.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from edgeinfer.program.values import Rows
+
+
+class Kind(IntEnum):
+    """The EI_OP_* of csrc/edgeinfer.h; a test holds them equal."""
+
+    EMBED = 0
+    GATHER = 1
+    NORM = 2
+    MATMUL = 3
+    GATED = 4
+    HEADS = 5
+    ATTENTION = 6
+    ACT = 7
+    GATE = 8
+    ADD = 9
+    MULTIPLY = 10
+    SCALE = 11
+
+
+FUNCTIONS = (
+    "silu",
+    "gelu_tanh",
+    "gelu_erf",
+    "relu",
+    "relu2",
+    "sigmoid",
+    "tanh",
+    "softplus",
+)  # the order of csrc/kernels.h
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """A float32 matrix of the step; `number` is its storage, shared where lives do not overlap."""
+
+    width: int
+    rows: Rows
+    number: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class Acts:
+    """Quantized (integers) or tiled float32 (floats) activations for matmuls."""
+
+    width: int
+    rows: Rows
+    integers: bool = False
+    floats: bool = False
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """One RoPE table: a constant of the program, and the factor on its cosines and sines."""
+
+    constant: int
+    mscale: float
+
+
+@dataclass(eq=False, slots=True)
+class Instruction:
+    """One op; the fields are those of `ei_op`. Weights and vectors are named by tensor."""
+
+    kind: Kind
+    rows: Rows
+    inputs: tuple[Buffer | None, ...] = ()
+    outputs: tuple[Buffer | None, ...] = ()
+    acts_in: Acts | None = None
+    acts_out: Acts | None = None
+    weights: tuple[str, ...] = ()
+    vectors: tuple[str | None, ...] = ()
+    rope: Rotation | None = None
+    kv: int | None = None
+    heads: tuple[int, ...] = ()
+    dims: tuple[int, ...] = ()
+    scalars: dict[str, float | int] = field(default_factory=dict)
+
+    def reads(self) -> Iterator[Buffer | Acts]:
+        """Yield what the op reads."""
+        yield from (b for b in self.inputs if b is not None)
+        if self.acts_in is not None:
+            yield self.acts_in
+
+    def writes(self) -> Iterator[Buffer | Acts]:
+        """Yield what the op writes."""
+        yield from (b for b in self.outputs if b is not None)
+        if self.acts_out is not None:
+            yield self.acts_out
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A whole step: its instructions and the buffer that ends as the logits."""
+
+    instructions: list[Instruction]
+    logits: Buffer

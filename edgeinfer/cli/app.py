@@ -54,6 +54,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in self.commands:
+            import_module("edgeinfer.cli.logs").show_warnings()
             function = getattr(import_module(f"edgeinfer.cli.{cmd_name}"), cmd_name)
             self.commands[cmd_name] = build_command(cmd_name, function)
         return self.commands[cmd_name]
@@ -89,6 +90,7 @@ def _debug_option() -> TyperOption:
     def remember(ctx: Any, param: Any, value: bool) -> None:
         if value:
             ctx.ensure_object(Switches).debug = True
+            import_module("edgeinfer.cli.logs").show_all()
 
     return TyperOption(
         param_decls=["--debug"],

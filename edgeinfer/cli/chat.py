@@ -13,6 +13,7 @@ from edgeinfer.cli.conversation import Conversation
 from edgeinfer.cli.loading import load_model
 from edgeinfer.cli.options import (
     AnswerFlags,
+    BiasFlags,
     LoadFlags,
     ModelArgument,
     ModelOption,
@@ -54,6 +55,7 @@ def chat(
     *,
     answer: AnswerFlags,
     sampling: SamplingFlags,
+    bias: BiasFlags,
     loading: LoadFlags,
 ) -> None:
     """Talk with a model in the terminal (default: smollm2).
@@ -67,9 +69,10 @@ def chat(
         system = read_text(system_file)
     screen = choose_screen(names(), history=None if no_history else history_file(), simple=simple)
     name = choose_model(model, model_option, DEFAULT_MODEL)
+    fixed = bias.settings()
     with load_model(name, loading) as loaded:
         need_template(loaded, name)
-        session = Session(loaded, Conversation(system), show_stats=stats)
+        session = Session(loaded, Conversation(system), fixed, show_stats=stats)
         session.replace_settings(given(answer, sampling))
         if screen.interactive:
             screen.note(f"{name}, {loaded.n_ctx:,} tokens of context; /help lists the commands")
@@ -125,7 +128,7 @@ def _turn(session: Session, screen: Screen, text: str) -> bool:
             once = outcome.once or {}
         else:
             session.conversation.ask(text.strip("\n").rstrip())
-        messages, settings = session.conversation.messages(), session.settings | once
+        messages, settings = session.conversation.messages(), session.arguments() | once
         reply = write_answer(
             lambda progress: session.model.stream_chat(messages, progress=progress, **settings),
             screen,

@@ -1,7 +1,7 @@
 """Hold what one chat is: the model, the conversation, how answers are made. Writes nothing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from edgeinfer.cli.answer import Reply
@@ -22,14 +22,21 @@ BACK_TO_DEFAULT = "default"
 
 @dataclass(slots=True)
 class Session:
-    """One chat. `settings` are keyword arguments of `Model.stream_chat` that the user gave."""
+    """One chat. `settings` are the arguments of `Model.stream_chat` that /set may change, as far
+    as they were given; `fixed` are others that hold for every answer.
+    """
 
     model: "Model"
     conversation: Conversation = field(default_factory=Conversation)
+    fixed: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     show_stats: bool = False
     last_reply: Reply | None = None
     n_retries: int = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what every answer is asked for with."""
+        return self.fixed | self.settings
 
     def setting_names(self) -> list[str]:
         """Return the names /set takes, in the order of the flags."""
@@ -65,15 +72,27 @@ class Session:
             if not right:
                 raise InvalidParameterError(f"{known}: found {value!r} (need {kind.__name__})")
             checked[known] = value
-        check_settings(checked)
+        self._check_ranges(checked)
         self.settings = checked
+
+    def _check_ranges(self, settings: dict[str, Any]) -> None:
+        sampling = {field.name for field in fields(self.model.sampling_defaults)}
+        # SamplingParams checks every range when it is made.
+        replace(
+            self.model.sampling_defaults,
+            **{name: value for name, value in settings.items() if name in sampling},
+        )
+        if settings.get("max_tokens", 0) < 0:
+            raise InvalidParameterError(
+                f"max_tokens: found {settings['max_tokens']} (need 0 or more, or -1 for no limit)"
+            )
 
     def fresh_seed(self) -> dict[str, int]:
         """Return a seed for another try where the user fixed one; else each answer has its own."""
         self.n_retries += 1
         if "seed" not in self.settings:
             return {}
-        return {"seed": self.settings["seed"] + self.n_retries}
+        return {"seed": (self.settings["seed"] + self.n_retries) % (1 << 64)}
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
@@ -91,10 +110,6 @@ class Session:
         if messages:
             used = len(self.model.apply_template(messages, add_generation_prompt=False))
         return used, self.model.n_ctx
-
-
-def check_settings(settings: dict[str, Any]) -> None:
-    """Raise InvalidParameterError if a sampling setting is out of its range."""
 
 
 def _is_number(value: Any, kind: type) -> bool:

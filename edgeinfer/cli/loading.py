@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from edgeinfer.cli.options import LoadFlags
-from edgeinfer.cli.progress import DownloadProgress
+from edgeinfer.cli.progress import DownloadProgress, Line
 
 if TYPE_CHECKING:
     from edgeinfer.model import Model
@@ -17,7 +17,22 @@ def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
     from edgeinfer.loader.resolve import resolve
     from edgeinfer.model import load
 
-    with DownloadProgress() as progress:
-        path = resolve(name, progress=progress)
-    with load(path, n_ctx=flags.n_ctx, n_threads=flags.n_threads, backend=flags.backend) as model:
+    with DownloadProgress() as download:
+        path = resolve(name, progress=download)
+    line = Line()
+
+    def on_load(stage: str, n_done: int, n_total: int) -> None:
+        line.update(f"loading {stage}", n_done, n_total, "B")
+
+    try:
+        model = load(
+            path,
+            n_ctx=flags.n_ctx,
+            n_threads=flags.n_threads or None,
+            backend=flags.backend,
+            progress=on_load,
+        )
+    finally:
+        line.clear()
+    with model:
         yield model

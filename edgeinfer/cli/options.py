@@ -154,6 +154,14 @@ class SamplingFlags:
     dry_allowed_length: Annotated[
         int | None, Option("--dry-allowed-length", rich_help_panel=SAMPLING, help="Default 2.")
     ] = None
+    dry_last_n: Annotated[
+        int | None,
+        Option(
+            "--dry-penalty-last-n",
+            rich_help_panel=SAMPLING,
+            help="Tokens DRY looks back on, -1 the whole context (default 64).",
+        ),
+    ] = None
     xtc_probability: Annotated[
         float | None,
         Option("--xtc-probability", rich_help_panel=SAMPLING, help="0 is off (default)."),
@@ -178,6 +186,37 @@ class SamplingFlags:
     mirostat_eta: Annotated[
         float | None, Option("--mirostat-lr", rich_help_panel=SAMPLING, help="Default 0.1.")
     ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BiasFlags:
+    """Which tokens are made likelier or less likely."""
+
+    logit_bias: Annotated[
+        list[str] | None,
+        Option(
+            "--logit-bias",
+            "-l",
+            rich_help_panel=SAMPLING,
+            metavar="ID+X",
+            help="Add X to the logit of token ID: 15043+1 or 15043-1; repeatable.",
+        ),
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword argument of `Model.generate`, or nothing."""
+        biases = dict(_bias(text) for text in self.logit_bias or ())
+        return {"logit_bias": biases} if biases else {}
+
+
+def _bias(text: str) -> tuple[int, float]:
+    found = re.fullmatch(r"(\d+)([+-].+)", text)
+    try:
+        if found is not None:
+            return int(found[1]), float(found[2])
+    except ValueError:
+        pass
+    raise InvalidParameterError(f"--logit-bias: found {text!r} (need ID+X or ID-X)")
 
 
 def given(*groups: Any) -> dict[str, Any]:

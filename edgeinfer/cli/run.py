@@ -13,6 +13,7 @@ from edgeinfer.cli.chat_screen import PipeScreen
 from edgeinfer.cli.loading import load_model
 from edgeinfer.cli.options import (
     AnswerFlags,
+    BiasFlags,
     LoadFlags,
     ModelArgument,
     ModelOption,
@@ -52,6 +53,7 @@ def run(
     *,
     answer: AnswerFlags,
     sampling: SamplingFlags,
+    bias: BiasFlags,
     loading: LoadFlags,
 ) -> None:
     """Complete one prompt and print the text as it is written.
@@ -64,9 +66,12 @@ def run(
         prompt = None if prompt is None else unescape(prompt)
         answer = replace(answer, stop=[unescape(stop) for stop in answer.stop or []])
     text = prompt_text(prompt, file)
+    settings = given(answer, sampling) | bias.settings()
     with load_model(name, loading) as loaded:
-        ids = loaded.tokenize(text, add_special=True, parse_special=parse_special)
-        settings = given(answer, sampling)
+        ids = loaded.tokenize(text, parse_special=parse_special)
+        # A prompt that spells its special tokens may begin with BOS, which is added already.
+        if parse_special and ids[:2] == [loaded.tokenizer.bos_id] * 2:
+            del ids[0]
         screen = QuietScreen() if as_json else PipeScreen()
         if echo and not as_json:
             screen.write(text)
@@ -89,7 +94,7 @@ class QuietScreen(PipeScreen):
 
 
 def prompt_text(prompt: str | None, file: Path | None) -> str:
-    """Return the prompt of the command line; raises InvalidParameterError if it is empty."""
+    """Return the prompt; where stdin or a file is to give it, an empty one is an error."""
     if prompt is None and file is None:
         file = STDIN
     parts = []
@@ -98,7 +103,7 @@ def prompt_text(prompt: str | None, file: Path | None) -> str:
     if prompt is not None:
         parts.append(prompt)
     text = "\n".join(parts)
-    if not text:
+    if not text and prompt is None:
         raise InvalidParameterError("prompt: found no text (give it with -p, -f or on stdin)")
     return text
 

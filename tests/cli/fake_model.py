@@ -7,9 +7,15 @@ import sys
 import time
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from edgeinfer.completion import Chunk, Completion, Timings, Usage
-from edgeinfer.errors import ContextOverflowError, NonFiniteError, TemplateError
+from edgeinfer.errors import (
+    ContextOverflowError,
+    InvalidParameterError,
+    NonFiniteError,
+    TemplateError,
+)
 
 N_CTX = 2048
 
@@ -77,7 +83,19 @@ class FakeStream:
             )
 
 
+@dataclass(frozen=True)
+class FakeSamplingParams:
+    temperature: float = 0.8
+    top_k: int = 40
+
+    def __post_init__(self):
+        if not self.temperature >= 0:
+            raise InvalidParameterError(f"temperature: found {self.temperature} (need 0 or more)")
+
+
 class FakeTokenizer:
+    bos_id = 1
+
     def __init__(self, chat_template):
         self.chat_template = chat_template
 
@@ -86,12 +104,14 @@ class FakeModel:
     """Has the methods of `edgeinfer.Model` that the command line calls."""
 
     n_ctx = N_CTX
+    sampling_defaults = FakeSamplingParams()
 
     def __init__(self, *, chat_template="template", **load_options):
         self.tokenizer = FakeTokenizer(chat_template)
         self.load_options = load_options
         self.closed = False
         self.requests = []
+        self.prompt_ids = None
 
     def __enter__(self):
         return self
@@ -110,7 +130,8 @@ class FakeModel:
         return "".join(f"<{m['role']}>{m['content']}" for m in messages)
 
     def stream(self, prompt, *, progress=None, **settings):
-        text = prompt if isinstance(prompt, str) else self.detokenize(prompt)
+        self.prompt_ids = prompt
+        text = self.detokenize(prompt)
         self.requests.append((text, settings))
         return FakeStream(text, progress, settings)
 

@@ -1,6 +1,7 @@
-"""The build, from a copy of the source tree, offline, with no compiler that works."""
+"""The build, offline, from a copy of the source tree."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -66,3 +67,47 @@ def test_source_distribution_holds_what_a_build_reads(tree: Path) -> None:
     sources = {p.relative_to(tree).as_posix() for p in tree.glob("edgeinfer/csrc/**/*.[ch]")}
     assert sources and sources <= names
     assert {"edgeinfer/kernels/native/build.py", "setup.py", "pyproject.toml"} <= names
+
+
+TOY = {
+    "edgeinfer.h": "/* cdef begin */\nint ei_answer(void);\nint ei_isas(void);\n/* cdef end */\n",
+    "ops/answer_template.h": "int ei_answer(void) { return 1; }\n",
+    "dispatch.c": (
+        '#include "edgeinfer.h"\nint ei_isas(void) {\n    return 0'
+        "\n#ifdef EI_HAVE_AVX2\n    + 1\n#endif"
+        "\n#ifdef EI_HAVE_NEON\n    + 2\n#endif\n    ;\n}\n"
+    ),
+    "isa/scalar.c": '#include "../ops/answer_template.h"\n',
+    "isa/avx2.c": "#include <immintrin.h>\n__m256 f(__m256 x) { return _mm256_fmadd_ps(x, x, x); }",
+    "isa/neon.c": "#include <arm_neon.h>\nint32x4_t a(int32x4_t x, int8x16_t y) "
+    "{ return vdotq_s32(x, y, y); }\n",
+}
+
+
+def build_toy(tree: Path) -> str:
+    """Build the toy in place and return what it answers: "answer isas"."""
+    subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "-i"], cwd=tree, check=True, capture_output=True
+    )
+    code = "from edgeinfer.kernels.native._native import lib; print(lib.ei_answer(), lib.ei_isas())"
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=tree, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_each_isa_has_its_flags_and_a_changed_template_rebuilds(tree: Path) -> None:
+    shutil.rmtree(tree / "edgeinfer/csrc")
+    for name, text in TOY.items():
+        path = tree / "edgeinfer/csrc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for package in ("edgeinfer", "edgeinfer/kernels", "edgeinfer/kernels/native"):
+        (tree / package / "__init__.py").write_text("__version__ = '0'\n")
+    isas = {"x86_64": 1, "aarch64": 2}.get(platform.machine(), 0)
+
+    assert build_toy(tree) == f"1 {isas}"
+    assert [p.name for p in tree.glob("edgeinfer/**/*.so")] == ["_native.abi3.so"]
+
+    (tree / "edgeinfer/csrc/ops/answer_template.h").write_text("int ei_answer(void) { return 2; }")
+    assert build_toy(tree) == f"2 {isas}"

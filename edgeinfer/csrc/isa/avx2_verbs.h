@@ -205,8 +205,8 @@ EI_INLINE va va_zero(void) {
 }
 /* gcc would add all the products first and spill; the empty asm keeps one accumulator a step */
 #define EI_KEEP(x) __asm__("" : "+x"(x))
-EI_INLINE va va_dot_u8(va sum, vb w, int32_t x) {
-    __m256i q = _mm256_set1_epi32(x);
+EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) {
+    __m256i q = _mm256_set1_epi32((int32_t)load_u32(x));
     sum.a = _mm256_add_epi16(sum.a, _mm256_maddubs_epi16(w.a, q));
     sum.b = _mm256_add_epi16(sum.b, _mm256_maddubs_epi16(w.b, q));
     EI_KEEP(sum.a);
@@ -214,8 +214,8 @@ EI_INLINE va va_dot_u8(va sum, vb w, int32_t x) {
     return sum;
 }
 /* maddubs wants an unsigned side: |w| takes it and the sign moves to x; w = -128 becomes 128, which still fits */
-EI_INLINE va va_dot_s8(va sum, vb w, int32_t x) {
-    __m256i q = _mm256_set1_epi32(x);
+EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
+    __m256i q = _mm256_set1_epi32((int32_t)load_u32(x));
     sum.a = _mm256_add_epi16(sum.a, _mm256_maddubs_epi16(_mm256_abs_epi8(w.a), _mm256_sign_epi8(q, w.a)));
     sum.b = _mm256_add_epi16(sum.b, _mm256_maddubs_epi16(_mm256_abs_epi8(w.b), _mm256_sign_epi8(q, w.b)));
     EI_KEEP(sum.a);

@@ -254,13 +254,13 @@ EI_INLINE vb vb_signed(vb a) {
 EI_INLINE va va_zero(void) {
     return vi_zero();
 }
-/* sum + the four products of each lane with the four signed bytes of x; weights unsigned, at most 127 */
-EI_INLINE va va_dot_u8(va sum, vb w, int32_t x) {
-    EACH for (int k = 0; k < 4; k++) sum.v[i] += w.v[4 * i + k] * (int8_t)((uint32_t)x >> (8 * k));
+/* sum + the four products of each lane with the four signed bytes at x; weights unsigned, at most 127 */
+EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) {
+    EACH for (int k = 0; k < 4; k++) sum.v[i] += w.v[4 * i + k] * x[k];
     return sum;
 }
-EI_INLINE va va_dot_s8(va sum, vb w, int32_t x) {
-    EACH for (int k = 0; k < 4; k++) sum.v[i] += (int8_t)w.v[4 * i + k] * (int8_t)((uint32_t)x >> (8 * k));
+EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
+    EACH for (int k = 0; k < 4; k++) sum.v[i] += (int8_t)w.v[4 * i + k] * x[k];
     return sum;
 }
 EI_INLINE vi va_flush(vi sum, va a) {

@@ -112,7 +112,7 @@ EI_INLINE vi pair_of(int32_t x) {
                 EI_UNROLL for (int i = g; i < g + EI_RUN(BOUND, 8); i++) {                                             \
                     vb w = group_##name(b, 0, i);                                                                      \
                     EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                             \
-                        DOT(run[t], w, (int32_t)load_u32(c.q + 4 * ((size_t)i * stride + (size_t)t)));                 \
+                        DOT(run[t], w, c.q + 4 * ((size_t)i * stride + (size_t)t));                 \
                 }                                                                                                      \
                 EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = va_flush(isum[t], run[t]);                     \
             }                                                                                                          \
@@ -234,7 +234,7 @@ EI_INLINE void scales_iq4_xs(const x_iq4_xs *b, super *s) {
                     EI_UNROLL for (int i = g; i < g + RUN; i++) {                                                      \
                         vb w = group_##name(b, j, i);                                                                  \
                         EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                         \
-                            DOT(run[t], w, (int32_t)load_u32(c.q + 4 * ((size_t)i * stride + (size_t)t)));             \
+                            DOT(run[t], w, c.q + 4 * ((size_t)i * stride + (size_t)t));             \
                     }                                                                                                  \
                     EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] =                                            \
                         va_flush_scaled(isum[t], run[t], s.scale[(HALVES_OF_32) * j + g / SPAN]);                      \

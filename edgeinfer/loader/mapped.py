@@ -42,7 +42,7 @@ class FileIdentity:
 
 def display(path: str | os.PathLike[str]) -> str:
     """Return a path for messages: printable whatever bytes and control characters it holds."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    text = os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 

@@ -73,7 +73,7 @@ class Metadata(Mapping[str, Value]):
 
     def error(self, key: str, message: str) -> ModelFormatError:
         """Return an error about a key, for checks that only the caller can make."""
-        return ModelFormatError(f"{self._where}: key {self.full_key(key)!r}: {message}")
+        return ModelFormatError(f"{self._where}: key {quote(self.full_key(key), 120)}: {message}")
 
     def integer(
         self,

@@ -23,11 +23,12 @@ Bytes = npt.NDArray[np.uint8]
 MAX_STRINGS = 1 << 24
 
 _LENGTH = struct.Struct("<Q")
-_SEPARATOR = 8  # bytes of a length field
+_FIELD = _LENGTH.size
 _FIRST_WINDOW = 1 << 12
 _LAST_WINDOW = 1 << 16
-_WALK = 64
-_CHUNK = 1 << 13
+_FIRST_WALK = 1 << 6
+_LAST_WALK = 1 << 14
+_CHUNK = 1 << 11
 
 
 class StringArray(Sequence[str]):
@@ -58,12 +59,12 @@ class StringArray(Sequence[str]):
     @property
     def starts(self) -> npt.NDArray[np.int64]:
         """Index into `buffer` of each string's first byte, (n,) int64."""
-        return self._bounds[:-1] + _SEPARATOR
+        return self._bounds[:-1] + _FIELD
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Bytes of each string, (n,) int64."""
-        return np.diff(self._bounds) - _SEPARATOR
+        return np.diff(self._bounds) - _FIELD
 
     @property
     def where(self) -> str:
@@ -93,7 +94,7 @@ class StringArray(Sequence[str]):
 
     def bytes_at(self, index: int) -> bytes:
         """Return the bytes of string `index` (0 to len - 1), valid UTF-8 or not."""
-        start, end = int(self._bounds[index]) + _SEPARATOR, int(self._bounds[index + 1])
+        start, end = int(self._bounds[index]) + _FIELD, int(self._bounds[index + 1])
         return self.buffer[start:end].tobytes()
 
     def tolist(self) -> list[str]:
@@ -109,7 +110,7 @@ class StringArray(Sequence[str]):
             if joined is None:
                 out += (self.bytes_at(i) for i in range(first, last))
             else:
-                out += joined.split(bytes(_SEPARATOR))[1:]
+                out += joined.split(bytes(_FIELD))[1:]
         return out
 
     def _texts(self, first: int, last: int) -> list[str]:
@@ -118,7 +119,7 @@ class StringArray(Sequence[str]):
             return [self[i] for i in range(first, last)]
         try:
             # Zeros around each string keep a cut-off sequence from joining its neighbour.
-            return joined.decode().split("\0" * _SEPARATOR)[1:]
+            return joined.decode().split("\0" * _FIELD)[1:]
         except UnicodeDecodeError as error:
             at = int(self._bounds[first]) + error.start
             raise self._not_utf8(int(np.searchsorted(self._bounds, at, "right")) - 1) from None
@@ -129,11 +130,11 @@ class StringArray(Sequence[str]):
         fields = bounds[:-1] - bounds[0]
         region = self.buffer[bounds[0] : bounds[-1]].copy()
         region[fields] = 0
-        if np.diff(bounds).max(initial=0) > 255 + _SEPARATOR:
-            for byte in range(1, _SEPARATOR):
+        if np.diff(bounds).max(initial=0) > 255 + _FIELD:
+            for byte in range(1, _FIELD):
                 region[fields + byte] = 0
         n_zeros = len(region) - int(np.count_nonzero(region))
-        return region.tobytes() if n_zeros == _SEPARATOR * len(fields) else None
+        return region.tobytes() if n_zeros == _FIELD * len(fields) else None
 
     def _not_utf8(self, index: int) -> ModelFormatError:
         return ModelFormatError(
@@ -150,14 +151,14 @@ def scan(buffer: Bytes, start: int, count: int, *, where: str) -> npt.NDArray[np
     Raises:
         ModelFormatError: the strings do not fit into the buffer, or are more than MAX_STRINGS.
     """
-    room = (len(buffer) - start) // _SEPARATOR
+    room = (len(buffer) - start) // _FIELD
     if count > min(room, MAX_STRINGS):
         raise ModelFormatError(
             f"{where}: found an array of {count} strings "
             f"(need at most {min(room, MAX_STRINGS)}, {len(buffer) - start} bytes are left)"
         )
     bounds = np.empty(count + 1, np.int64)
-    done, position, window = 0, start, _FIRST_WINDOW
+    done, position, window, walk = 0, start, _FIRST_WINDOW, _FIRST_WALK
     while done < count:
         run = _run_of_short(buffer[position : position + window])[: count - done]
         before = position
@@ -165,16 +166,17 @@ def scan(buffer: Bytes, start: int, count: int, *, where: str) -> npt.NDArray[np
             np.add(run, position, out=bounds[done : done + len(run)])
             done += len(run)
             last = int(bounds[done - 1])
-            position = last + _SEPARATOR + int(buffer[last])
+            position = last + _FIELD + int(buffer[last])
             if position > len(buffer):
                 raise _too_long(where, done - 1, int(buffer[last]), len(buffer) - last)
         if position - before > window // 2:
-            window = min(2 * window, _LAST_WINDOW)
+            window, walk = min(2 * window, _LAST_WINDOW), _FIRST_WALK
         else:
-            window = _FIRST_WINDOW
-            steps = min(_WALK, count - done)
+            # Walking farther each time keeps a file made to break every run in linear time.
+            steps = min(walk, count - done)
             position = _walk(buffer, position, bounds[done : done + steps], done, where)
             done += steps
+            window, walk = _FIRST_WINDOW, min(2 * walk, _LAST_WALK)
     bounds[count] = position
     return bounds
 
@@ -189,7 +191,7 @@ def _run_of_short(window: Bytes) -> npt.NDArray[np.int64]:
         guesses = guesses[1:]
     if not len(guesses) or guesses[0] != 0:
         return guesses[:0]
-    nexts = guesses + _SEPARATOR + window[guesses]
+    nexts = guesses + _FIELD + window[guesses]
     broken = np.flatnonzero(nexts[:-1] != guesses[1:])
     return guesses[: broken[0] + 1] if len(broken) else guesses
 
@@ -198,20 +200,21 @@ def _walk(
     buffer: Bytes, position: int, bounds: npt.NDArray[np.int64], index: int, where: str
 ) -> int:
     """Fill `bounds` string by string; return the position after the last."""
-    view = buffer.data
-    size = len(buffer)
-    for i in range(len(bounds)):
+    read, view, size = _LENGTH.unpack_from, buffer.data, len(buffer)
+    found = []
+    for _ in range(len(bounds)):
         left = size - position
-        length = _LENGTH.unpack_from(view, position)[0] if left >= _SEPARATOR else 0
-        if left < _SEPARATOR or length > left - _SEPARATOR:
-            raise _too_long(where, index + i, length, left)
-        bounds[i] = position
-        position += _SEPARATOR + length
+        length = read(view, position)[0] if left >= _FIELD else 0
+        if length > left - _FIELD:
+            raise _too_long(where, index + len(found), length, left)
+        found.append(position)
+        position += _FIELD + length
+    bounds[:] = found
     return position
 
 
 def _too_long(where: str, index: int, length: int, left: int) -> ModelFormatError:
     return ModelFormatError(
-        f"{where}: string {index}: found length {length} with {max(left - _SEPARATOR, 0)} bytes "
+        f"{where}: string {index}: found length {length} with {max(left - _FIELD, 0)} bytes "
         "left; the file is truncated or damaged"
     )

@@ -242,6 +242,9 @@ def test_paths_that_lead_nowhere(tmp_path):
         open_gguf("nul\0.gguf")
     with pytest.raises(ModelNotFoundError, match="not a path"):
         open_gguf("x" * 5000)
+    with pytest.raises(ModelNotFoundError, match="not a path") as caught:
+        open_gguf("\ud800.gguf")
+    str(caught.value).encode()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")

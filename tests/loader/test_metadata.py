@@ -131,6 +131,13 @@ def test_per_layer_takes_one_for_all_or_one_for_each(metadata):
         metadata.per_layer(".factors", 2)
 
 
+def test_a_hostile_architecture_stays_printable_in_messages():
+    hostile = Metadata({"general.architecture": "\x1b[2J" + "a" * 1000})
+    with pytest.raises(ModelFormatError, match="missing") as caught:
+        hostile.integer(".block_count")
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 300
+
+
 def test_type_names_are_the_files(tiny_gguf):
     path = tiny_gguf({"a": Typed("u16", 1), "b": ["x", "y"], "c": Typed("f64", [1.0])})
     with open_gguf(path) as file:

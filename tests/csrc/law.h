@@ -1,0 +1,210 @@
+/* tests/csrc/law.h: the arithmetic law of rows and attention in naive scalar C, written apart from the kernels.
+ *
+ * One value at a time, one position at a time, no vectors and no tiles: what every kernel must equal bit for bit.
+ */
+#ifndef LAW_H
+#define LAW_H
+
+#include "kernels.h"
+
+/* Equal bits; two NaNs are equal whatever their payload, which IEEE leaves open. */
+static inline bool same(float a, float b) { return f32_bits(a) == f32_bits(b) || (a != a && b != b); }
+
+/* -- functions ------------------------------------------------------------------------------ */
+
+static inline float law_exp(float x) {
+    if (x != x) return x;
+    if (x < -87.0f) return 0.0f;
+    float t = fmaf(x, 0x1.715476p+0f, 12582912.0f);
+    float n = t - 12582912.0f;
+    float r = fmaf(-n, 0.693359375f, x);
+    r = fmaf(-n, -2.12194440e-4f, r);
+    static const float c[8] = {1.9875691500e-4f,
+                               1.3981999507e-3f,
+                               8.3334519073e-3f,
+                               4.1665795894e-2f,
+                               1.6666665459e-1f,
+                               5.0000001201e-1f,
+                               1.0f,
+                               1.0f};
+    float p = c[0];
+    for (int i = 1; i < 8; i++) p = fmaf(p, r, c[i]);
+    return f32_from_bits(f32_bits(p) + (f32_bits(t) << 23));
+}
+
+static inline float law_sigmoid(float x) {
+    float t = law_exp(-fabsf(x));
+    return x >= 0 ? 1.0f / (1.0f + t) : t / (1.0f + t);
+}
+
+static inline float law_tanh(float x) {
+    float t = law_exp(-2.0f * fabsf(x));
+    return copysignf((1.0f - t) / (1.0f + t), x);
+}
+
+static inline float law_softcap(float x, float cap) { return cap * law_tanh(x * (1.0f / cap)); }
+
+static inline float law_gelu_tanh(float x) { return x * law_sigmoid(x * fmaf(x * x, 0.0713548163f, 1.59576912f)); }
+
+static inline float law_gelu_erf(float x) {
+    static const float c[9] = {0.0155853871f, -0.0455160365f, -0.00918818172f, 0.102801926f, -0.000910795992f,
+                               0.114120379f,  0.0964797586f,  0.113847084f,    0.112780482f};
+    float z = fabsf(x) * 0.707106781f, t = 1.0f / fmaf(0.4f, z, 1.0f), p = c[0];
+    for (int i = 1; i < 9; i++) p = fmaf(p, t, c[i]);
+    float tail = (p * t) * law_exp(-(z * z));
+    return x * (x >= 0 ? 1.0f - tail : tail);
+}
+
+static inline float law_relu(float x) { return x < 0 ? 0.0f : x; }
+
+static inline float law_softplus(float x) {
+    float t = law_exp(-fabsf(x)), s = t / (2.0f + t), w = s * s;
+    float p = fmaf(0.243009374f, w, 0.214276567f);
+    p = fmaf(p, w, 0.286168844f);
+    p = fmaf(p, w, 0.39998877f);
+    p = fmaf(p, w, 0.666666746f);
+    p = fmaf(p, w, 2.0f);
+    return fmaf(s, p, law_relu(x));
+}
+
+static inline float law_function(int32_t fn, float x) {
+    switch (fn) {
+    case EI_SILU: return x * law_sigmoid(x);
+    case EI_GELU_TANH: return law_gelu_tanh(x);
+    case EI_GELU_ERF: return law_gelu_erf(x);
+    case EI_RELU: return law_relu(x);
+    case EI_RELU2: return law_relu(x) * law_relu(x);
+    case EI_SIGMOID: return law_sigmoid(x);
+    case EI_TANH: return law_tanh(x);
+    default: return law_softplus(x);
+    }
+}
+
+/* -- rows ----------------------------------------------------------------------------------- */
+
+static inline float law_tree(const float lanes[16]) {
+    float a[16];
+    memcpy(a, lanes, sizeof a);
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) a[i] += a[i + half];
+    return a[0];
+}
+
+static inline void law_rms_norm(const float *x, const float *weight, float *y, int n, float eps) {
+    float lanes[16] = {0};
+    for (int i = 0; i < n; i++) lanes[i % 16] = fmaf(x[i], x[i], lanes[i % 16]);
+    float r = 1.0f / sqrtf(law_tree(lanes) / (float)n + eps);
+    for (int i = 0; i < n; i++) y[i] = weight ? (x[i] * r) * weight[i] : x[i] * r;
+}
+
+typedef struct {
+    int8_t q[32];
+    float d, ds;
+    int32_t low, high; /* sums of the first and the second 16 q */
+} law_block;
+
+static inline law_block law_quantize(const float *x) {
+    law_block b = {{0}, 0, 0, 0, 0};
+    float amax = 0;
+    bool finite = true;
+    for (int i = 0; i < 32; i++) {
+        float a = fabsf(x[i]);
+        finite = finite && a <= 0x1.fffffep+127f;
+        /* NaN above infinity above every number */
+        if (amax == amax && (a != a || a > amax)) amax = a;
+    }
+    b.d = amax / 127.0f;
+    for (int i = 0; i < 32 && finite && amax >= 0x1p-120f; i++) {
+        int q = (int)rintf(x[i] * (127.0f / amax));
+        b.q[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+        *(i < 16 ? &b.low : &b.high) += b.q[i];
+    }
+    b.ds = b.d * (float)(b.low + b.high);
+    return b;
+}
+
+static inline void law_turn(float *a, float *b, float c, float s) {
+    float x = *a, y = *b;
+    *a = fmaf(-y, s, x * c);
+    *b = fmaf(y, c, x * s);
+}
+
+/* -- attention ------------------------------------------------------------------------------ */
+
+/* One row's m, l, o; m = -inf: it saw nothing yet. */
+typedef struct {
+    float m, l, o[1024];
+} law_partial;
+
+static inline float law_key(const ei_attention_rows *rows, int32_t position, int32_t dim) {
+    const ei_kv *kv = rows->kv;
+    size_t head = (size_t)rows->pages[position / 64] * (size_t)kv->n_kv_heads + (size_t)rows->kv_head;
+    size_t unit = head * 4 + (size_t)(position % 64 / 16);
+    return f16_to_f32(kv->keys[(unit * (size_t)kv->key_dim + (size_t)dim) * 16 + (size_t)(position % 16)]);
+}
+
+static inline float law_value(const ei_attention_rows *rows, int32_t position, int32_t dim) {
+    const ei_kv *kv = rows->kv;
+    size_t head = (size_t)rows->pages[position / 64] * (size_t)kv->n_kv_heads + (size_t)rows->kv_head;
+    return f16_to_f32(kv->values[(head * 64 + (size_t)(position % 64)) * (size_t)kv->value_dim + (size_t)dim]);
+}
+
+static inline float law_score(const ei_attention_rows *rows, int32_t row, int32_t position) {
+    float s = 0;
+    for (int32_t d = 0; d < rows->kv->key_dim; d++)
+        s = fmaf(rows->q[(size_t)row * (size_t)rows->kv->key_dim + (size_t)d], law_key(rows, position, d), s);
+    return rows->softcap > 0 ? law_softcap(s, rows->softcap) : s;
+}
+
+static inline void law_chunk(const ei_attention_rows *rows, int32_t row, int32_t chunk, law_partial *to) {
+    float score[EI_CHUNK_LEN], lanes[16] = {0};
+    int32_t start = chunk * EI_CHUNK_LEN, low = rows->first[row], high = rows->last[row] + 1;
+    if (low < start) low = start;
+    if (high > start + EI_CHUNK_LEN) high = start + EI_CHUNK_LEN;
+    to->m = -INFINITY;
+    to->l = 0;
+    memset(to->o, 0, sizeof to->o);
+    if (low >= high) return;
+    for (int32_t p = low; p < high; p++) {
+        score[p - start] = law_score(rows, row, p);
+        if (score[p - start] > to->m) to->m = score[p - start];
+    }
+    for (int32_t p = low; p < high; p++) {
+        float w = law_exp(score[p - start] - to->m);
+        lanes[p % 16] += w;
+        for (int32_t d = 0; d < rows->kv->value_dim; d++) to->o[d] = fmaf(w, law_value(rows, p, d), to->o[d]);
+    }
+    to->l = law_tree(lanes);
+    if (to->l != to->l) to->m = to->l; /* a NaN among the scores must not pass for "saw nothing" */
+}
+
+static inline void law_merge(law_partial *to, const law_partial *chunk, int32_t value_dim) {
+    if (chunk->m == -INFINITY) return;
+    if (to->m == -INFINITY) {
+        *to = *chunk;
+        return;
+    }
+    float m = to->m > chunk->m ? to->m : chunk->m, a = law_exp(to->m - m), b = law_exp(chunk->m - m);
+    to->l = fmaf(to->l, a, chunk->l * b);
+    for (int32_t d = 0; d < value_dim; d++) to->o[d] = fmaf(to->o[d], a, chunk->o[d] * b);
+    to->m = m;
+}
+
+/* The whole of one row: chunks left to right, then the sink. */
+static inline void law_attention(const ei_attention_rows *rows, int32_t row, float *out) {
+    law_partial total = {.m = -INFINITY}, part;
+    for (int32_t c = rows->first[row] / EI_CHUNK_LEN; c <= rows->last[row] / EI_CHUNK_LEN; c++) {
+        law_chunk(rows, row, c, &part);
+        law_merge(&total, &part, rows->kv->value_dim);
+    }
+    float a = 1.0f, l = total.l;
+    if (rows->sinks) {
+        float sink = rows->sinks[row], m = total.m > sink ? total.m : sink;
+        a = law_exp(total.m - m);
+        l = fmaf(l, a, law_exp(sink - m));
+    }
+    float by = (1.0f / l) * a;
+    for (int32_t d = 0; d < rows->kv->value_dim; d++) out[d] = total.o[d] * by;
+}
+
+#endif

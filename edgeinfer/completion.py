@@ -7,7 +7,7 @@ from typing import Protocol
 
 from edgeinfer.engine.driver import Handle
 from edgeinfer.engine.events import Finished, Progress, Token
-from edgeinfer.engine.logprobs import TokenLogprob
+from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.errors import InvalidParameterError
 
@@ -66,7 +66,7 @@ class Completion:
     seed: int
     usage: Usage
     timings: Timings
-    logprobs: tuple[TokenLogprob, ...] | None = None
+    logprobs: tuple[Sampled, ...] | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -125,16 +125,28 @@ class CompletionStream:
         self._owner = owner
         self._pieces: list[str] = []
         self._tokens: list[int] = []
-        self._logprobs: list[TokenLogprob] = []
+        self._logprobs: list[Sampled] = []
         self._n_passed_on = 0
-        self._completion: Completion | None = None
+        self._end: tuple[FinishReason, str | None] | None = None  # why, and by which stop string
 
     @property
     def completion(self) -> Completion:
         """The whole answer; InvalidParameterError as long as the stream goes on."""
-        if self._completion is None:
+        if self._end is None:
             raise InvalidParameterError("stream: not at its end: read it, or close it, first")
-        return self._completion
+        sequence = self._handle.sequence
+        reason, stop = self._end
+        with_logprobs = sequence.n_logprobs is not None
+        return Completion(
+            text="".join(self._pieces),
+            tokens=tuple(self._tokens),
+            finish_reason=reason,
+            stop=stop,
+            seed=self._seed,
+            usage=Usage(sequence.n_prompt, sequence.n_cached, len(self._tokens)),
+            timings=_timings(sequence, self._load_s),
+            logprobs=tuple(self._logprobs) if with_logprobs else None,
+        )
 
     def __iter__(self) -> Iterator[Chunk]:
         return self
@@ -142,7 +154,7 @@ class CompletionStream:
     def __next__(self) -> Chunk:
         """Wait for the next chunk; raises what made the model fail."""
         try:
-            while self._completion is None:
+            while self._end is None:
                 chunk = self._read_event()
                 if chunk is not None:
                     return chunk
@@ -150,6 +162,12 @@ class CompletionStream:
             self.close()
             raise
         raise StopIteration
+
+    def read(self) -> Completion:
+        """Read what is left and return the whole answer."""
+        for _ in self:
+            pass
+        return self.completion
 
     def cancel(self) -> None:
         """Ask the model to stop; the stream then ends by itself, with what was made so far.
@@ -160,7 +178,7 @@ class CompletionStream:
 
     def close(self) -> None:
         """Stop the model and end the stream here; at its end this does nothing."""
-        self._end("cancelled", None)
+        self._end = self._end or ("cancelled", None)
         self._handle.cancel()
 
     def __enter__(self) -> "CompletionStream":
@@ -177,6 +195,8 @@ class CompletionStream:
     def _read_event(self) -> Chunk | None:
         """Let the next event have its effect; return a chunk if there is text to pass on."""
         event = next(self._handle)
+        if self._end is not None:  # closed while it waited
+            return None
         match event:
             case Progress():
                 if self._progress is not None:
@@ -195,7 +215,7 @@ class CompletionStream:
         if self._text.stopped_by is None:
             return self._chunk(text) if text else None
         chunk = self._chunk(text)
-        self._end("stop", self._text.stopped_by)
+        self._end = ("stop", self._text.stopped_by)
         self._handle.cancel()
         return chunk
 
@@ -206,7 +226,7 @@ class CompletionStream:
         text = self._text.finish()
         chunk = self._chunk(text) if text or self._n_passed_on < len(self._tokens) else None
         stopped_by = self._text.stopped_by
-        self._end("stop" if stopped_by is not None else sequence.finish_reason, stopped_by)
+        self._end = ("stop" if stopped_by is not None else sequence.finish_reason, stopped_by)
         return chunk
 
     def _chunk(self, text: str) -> Chunk:
@@ -214,22 +234,6 @@ class CompletionStream:
         self._n_passed_on = len(self._tokens)
         self._pieces.append(text)
         return chunk
-
-    def _end(self, reason: FinishReason, stop: str | None) -> None:
-        if self._completion is not None:
-            return
-        sequence = self._handle.sequence
-        with_logprobs = sequence.n_logprobs is not None
-        self._completion = Completion(
-            text="".join(self._pieces),
-            tokens=tuple(self._tokens),
-            finish_reason=reason,
-            stop=stop,
-            seed=self._seed,
-            usage=Usage(sequence.n_prompt, sequence.n_cached, len(self._tokens)),
-            timings=_timings(sequence, self._load_s),
-            logprobs=tuple(self._logprobs) if with_logprobs else None,
-        )
 
 
 def _timings(sequence: Sequence, load_s: float) -> Timings:

@@ -171,6 +171,6 @@ def test_logprobs_are_there_when_asked_for(driver):
     without = open_stream(driver, max_tokens=3)
     list(without)
 
-    assert [entry.token_id for entry in stream.completion.logprobs] == IDS[:3]
+    assert [entry.token for entry in stream.completion.logprobs] == IDS[:3]
     assert all(len(entry.top) == 2 for entry in stream.completion.logprobs)
     assert without.completion.logprobs is None

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from edgeinfer.engine.batch import batch_of
 from edgeinfer.engine.events import Event, Finished, Progress, Rows, Token
-from edgeinfer.engine.logprobs import token_logprob
 from edgeinfer.engine.pages import PagePool
+from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.scheduler import Scheduler, Work
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.errors import (
@@ -130,9 +130,8 @@ class Engine:
 
     def _sample(self, sequence: Sequence, row: npt.NDArray[np.float32]) -> Iterator[Event]:
         """Give a sequence that has caught up its next token, or its end."""
-        assert sequence.sampler is not None
         try:
-            token = sequence.sampler.sample(row, sequence.tokens, len(sequence.tokens))
+            token, logprob = _choose(sequence, row)
         except Exception as error:  # whatever it is, it ends this sequence and no other
             yield from self.finish(sequence, "error", error)
             return
@@ -140,14 +139,20 @@ class Engine:
             sequence.stop_id = token
             yield from self.finish(sequence, "stop")
             return
-        logprob = None
-        if sequence.n_logprobs is not None:
-            logprob = token_logprob(row, token, sequence.n_logprobs)
         sequence.tokens.append(token)
         yield Token(sequence, token, logprob)
         full = len(sequence.tokens) >= self.limits.n_ctx
         if full or sequence.n_generated >= sequence.max_tokens:
             yield from self.finish(sequence, "length")
+
+
+def _choose(sequence: Sequence, row: npt.NDArray[np.float32]) -> tuple[int, Sampled | None]:
+    sampler, tokens, n_top = sequence.sampler, sequence.tokens, sequence.n_logprobs
+    assert sampler is not None
+    if n_top is None:
+        return sampler.sample(row, tokens, len(tokens)), None
+    sampled = sampler.sample_with_logprobs(row, tokens, len(tokens), n_top)
+    return sampled.token, sampled
 
 
 def _n_wanted(item: Work) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgeinfer.engine.logprobs import TokenLogprob
+from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sequence import Sequence
 
 
@@ -21,11 +21,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Token:
-    """The answer grew by `id`; `logprob` is there if it was asked for."""
+    """The answer grew by `id`; `logprob` tells how likely it was, if that was asked for."""
 
     sequence: Sequence
     id: int
-    logprob: TokenLogprob | None
+    logprob: Sampled | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,16 +4,22 @@ from collections.abc import Sequence as Ids
 from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
+
+from edgeinfer.engine.sampler import Sampled
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 
 class TokenSampler(Protocol):
-    """Choose a token id from one row of logits."""
+    """What a sequence needs of `sampler.Sampler`."""
 
-    def sample(self, logits: npt.NDArray[np.float32], history: Ids[int], position: int) -> int:
-        """Return the id to stand at `position`, after `history` (prompt and answer so far)."""
+    def sample(self, logits: np.ndarray, history: Ids[int], position: int) -> int:
+        """Choose the token at `position`, after `history` (prompt and answer so far)."""
+
+    def sample_with_logprobs(
+        self, logits: np.ndarray, history: Ids[int], position: int, n_top: int
+    ) -> Sampled:
+        """Choose the same token, and report how likely it and the `n_top` likeliest are."""
 
 
 class Sequence:

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Event, Finished, Token
+from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sequence import Sequence
 from edgeinfer.errors import CancelledError
 from edgeinfer.kernels.backend import PAGE_LEN, Batch, Cancel, Limits, check_batch
@@ -71,6 +72,11 @@ class Argmax:
     def sample(self, logits: np.ndarray, history: Ids[int], position: int) -> int:
         assert position == len(history)
         return int(logits.argmax())
+
+    def sample_with_logprobs(
+        self, logits: np.ndarray, history: Ids[int], position: int, n_top: int
+    ) -> Sampled:
+        return Sampled(self.sample(logits, history, position), -1.0, ((0, -1.0),) * n_top)
 
 
 def make_engine(

@@ -1,11 +1,11 @@
 """What a sequence answers does not depend on batches, chunks, caches or neighbours."""
 
-import math
-
 import numpy as np
 import pytest
 
 from edgeinfer.engine.events import Progress, Rows, Token
+from edgeinfer.engine.sampler import Sampler
+from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import (
     CancelledError,
     ContextOverflowError,
@@ -32,6 +32,7 @@ def test_batched_equals_alone():
     run(engine, *together)
 
     assert [s.tokens[s.n_prompt :] for s in together] == alone
+    assert [len(ids) for ids in alone] == [20, 20, 20]
     assert max(len(step) for step in engine.executable.steps) == 3
 
 
@@ -176,15 +177,16 @@ def test_all_rows_come_in_order_and_equal_one_at_a_time():
 
 
 def test_logprobs_are_the_log_softmax_best_first():
-    sequence = make_sequence(prompt(5), max_tokens=1, n_logprobs=N_VOCAB)
+    engine, sequence = make_engine(), make_sequence(prompt(5), max_tokens=1, n_logprobs=5)
+    sequence.sampler = Sampler(SamplingParams(temperature=0), N_VOCAB)
 
-    events = run(make_engine(), sequence)
+    logprob = next(e.logprob for e in run(engine, sequence) if isinstance(e, Token))
 
-    logprob = next(e.logprob for e in events if isinstance(e, Token))
-    values = [value for _, value in logprob.top]
-    assert values == sorted(values, reverse=True)
-    assert math.isclose(sum(math.exp(v) for v in values), 1.0, rel_tol=1e-9)
-    assert logprob.top[0] == (logprob.token_id, logprob.logprob)
+    rows = make_sequence(prompt(5), max_tokens=0, all_rows=True)
+    row = next(e.logits[-1] for e in run(engine, rows) if isinstance(e, Rows)).astype(float)
+    expected = np.sort(row - np.log(np.exp(row).sum()))[::-1][:5]
+    assert [value for _, value in logprob.top] == pytest.approx(expected.tolist())
+    assert logprob.top[0] == (logprob.token, logprob.logprob)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Check the arguments of a request, one function each; every error names what is allowed."""
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from edgeinfer.engine.sampler import MOST_LOGPROBS
+from edgeinfer.engine.sampling import SamplingParams
+from edgeinfer.errors import InvalidParameterError
+from edgeinfer.text.tokenizer import Tokenizer
+
+DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
+MOST_STRINGS = 64
+MOST_CHARS = 1024
+
+
+def token_ids(ids: Iterable[int]) -> list[int]:
+    """Return token ids as Python integers; 1.0 and "1" are refused."""
+    try:
+        return [operator.index(id) for id in ids]
+    except TypeError as error:
+        raise InvalidParameterError(f"token ids: {error} (need integers)") from None
+
+
+def chosen_sampling(defaults: SamplingParams, arguments: Mapping[str, Any]) -> SamplingParams:
+    """Return `defaults` with those sampling arguments in their place that are not None.
+
+    The breakers of DRY are strings there and token ids here: `breaker_ids` makes them.
+    """
+    names = [field.name for field in fields(SamplingParams) if field.name != "dry_breakers"]
+    given = {name: arguments[name] for name in names if arguments.get(name) is not None}
+    return replace(defaults, **given)
+
+
+def most_tokens(max_tokens: int | None, n_ctx: int) -> int:
+    """Return the most tokens of an answer; more than the context holds is the context."""
+    if max_tokens is None:
+        return n_ctx
+    if not _is_int(max_tokens) or max_tokens < 0:
+        raise InvalidParameterError(
+            f"max_tokens: found {max_tokens!r} (need 0 or more, or None for no limit)"
+        )
+    return min(max_tokens, n_ctx)
+
+
+def most_logprobs(logprobs: int | None) -> int | None:
+    """Return how many likeliest tokens to report, None for no report at all."""
+    if logprobs is None:
+        return None
+    if not _is_int(logprobs) or not 0 <= logprobs <= MOST_LOGPROBS:
+        raise InvalidParameterError(
+            f"logprobs: found {logprobs!r} (need 0 to {MOST_LOGPROBS}, or None)"
+        )
+    return logprobs
+
+
+def strings(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the texts of an argument; one alone may come without a list around it."""
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    if len(texts) > MOST_STRINGS:
+        raise InvalidParameterError(f"{name}: found {len(texts)} (need at most {MOST_STRINGS})")
+    for at, text in enumerate(texts):
+        if not isinstance(text, str) or not 1 <= len(text) <= MOST_CHARS:
+            found = f"{len(text)} characters" if isinstance(text, str) else repr(text)
+            raise InvalidParameterError(
+                f"{name}[{at}]: found {found} (need a text of 1 to {MOST_CHARS} characters)"
+            )
+    return texts
+
+
+def breaker_ids(tokenizer: Tokenizer, breakers: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the token sequences that break a repetition at the given strings.
+
+    A token breaks it if the string is part of what the token stands for; so does the string's
+    own tokenization where that is longer. Reads the whole vocabulary.
+    """
+    parts = [text.encode() for text in breakers]
+    pieces = map(tokenizer.piece, range(tokenizer.n_vocab))
+    single = [(id,) for id, piece in enumerate(pieces) if any(part in piece for part in parts)]
+    spelled = [tuple(tokenizer.encode(text, add_special=False)) for text in breakers]
+    return tuple(single) + tuple(ids for ids in spelled if len(ids) > 1)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

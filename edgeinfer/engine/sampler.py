@@ -8,6 +8,7 @@ import numpy as np
 
 from edgeinfer.engine.sampling import SamplingParams, draw_seed
 from edgeinfer.errors import InvalidParameterError
+from edgeinfer.kernels.native.isa import why_unavailable
 
 MOST_LOGPROBS = 64
 
@@ -55,11 +56,11 @@ class Sampler:
         values = asdict(params) | {"seed": self.seed}
         bias, breakers = values.pop("logit_bias"), values.pop("dry_breakers")
         self._chooser: _Chooser
-        try:
+        if why_unavailable() is None:
             from edgeinfer.kernels.native.sampler import NativeSampler
 
             self._chooser = NativeSampler(n_vocab, values, bias, breakers)
-        except ImportError:
+        else:
             from edgeinfer.engine.sampling_numpy import NumpySampler
 
             self._chooser = NumpySampler(n_vocab, values, bias, breakers)

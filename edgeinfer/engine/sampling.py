@@ -131,7 +131,11 @@ def draw_seed(params: SamplingParams) -> int:
 
 
 def _error(name: str, found: object, allowed: str) -> InvalidParameterError:
-    shown = repr(found)
+    # Python refuses to print integers of thousands of digits
+    if isinstance(found, int) and found.bit_length() > 128:
+        shown = f"an integer of {found.bit_length()} bits"
+    else:
+        shown = repr(found)
     if len(shown) > 60:
         shown = shown[:57] + "..."
     return InvalidParameterError(f"{name}: found {shown} (allowed: {allowed})")
@@ -165,8 +169,8 @@ def _bias(given: object) -> dict[int, float]:
         raise _error("logit_bias", given, "a map from token ids to numbers")
     made: dict[int, float] = {}
     for key, value in given.items():
-        id = int(key) if isinstance(key, str) and key.isascii() and key[:10].isdigit() else key
-        id = _integer("logit_bias", id, 0, INT32_MAX, "a token id")
+        digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10
+        id = _integer("logit_bias", int(key) if digits else key, 0, INT32_MAX, "a token id")
         if id in made:
             raise _error("logit_bias", id, "each token id once")
         ban = isinstance(value, float) and value == -math.inf

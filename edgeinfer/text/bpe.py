@@ -4,7 +4,7 @@ Goes in: the vocabulary, the merge list, a pre-tokenizer. Comes out: ids of plai
 ids. Knows nothing of special tokens. The merging itself is done by the `tokenizers` library.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeinfer.errors import ModelFormatError, ResourceError
 from edgeinfer.loader.strings import StringArray
@@ -97,12 +97,14 @@ def _build(vocabulary: Vocabulary, merges: StringArray, pre: PreTokenizer) -> "E
     cuts: list[Split | ByteLevel] = [Split(Regex(regex), "isolated") for regex in pre.regexes]
     if not pre.spaces_as_marks:
         cuts.append(ByteLevel(add_prefix_space=False, use_regex=False))
-    engine.pre_tokenizer = Sequence(cuts)  # type: ignore[assignment]
+    engine.pre_tokenizer = Sequence(cuts)
     return engine
 
 
-def _model(models: object, ids: dict[str, int], pairs: object, pre: PreTokenizer) -> object:
-    return models.BPE(  # type: ignore[attr-defined]
+def _model(
+    models: Any, ids: dict[str, int], pairs: list[tuple[str, ...]], pre: PreTokenizer
+) -> Any:
+    return models.BPE(
         ids, pairs, ignore_merges=pre.ignore_merges, byte_fallback=pre.spaces_as_marks
     )
 

@@ -159,4 +159,7 @@ def _interleave(gap: int, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
 def _varints(values: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return each value in [0, 2**28) as four varint bytes, (n, 4)."""
     shifted = values[:, None] >> np.array([0, 7, 14, 21])
-    return ((shifted & 0x7F) | np.array([0x80, 0x80, 0x80, 0])).astype(np.uint8)
+    out: npt.NDArray[np.uint8] = ((shifted & 0x7F) | np.array([0x80, 0x80, 0x80, 0])).astype(
+        np.uint8
+    )
+    return out

@@ -88,7 +88,7 @@ class Vocabulary:
 
     def ids_of(self, *types: TokenType) -> list[int]:
         """Return the ids of the tokens of these types, ascending."""
-        return np.flatnonzero(np.isin(self.types, types)).tolist()  # type: ignore[no-any-return]
+        return np.flatnonzero(np.isin(self.types, types)).tolist()
 
     def byte_tokens(self) -> dict[int, int]:
         """Return token id -> byte value of the BYTE tokens, `<0x00>` to `<0xFF>`.

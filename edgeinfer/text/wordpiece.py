@@ -74,6 +74,6 @@ def _build(
     # A word longer than this is one unknown token, as in BERT; the bound keeps time linear.
     model = models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=100)
     engine = Tokenizer(model)
-    engine.normalizer = BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)  # type: ignore[assignment]
-    engine.pre_tokenizer = BertPreTokenizer()  # type: ignore[assignment]
+    engine.normalizer = BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    engine.pre_tokenizer = BertPreTokenizer()
     return engine

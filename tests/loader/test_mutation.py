@@ -51,7 +51,7 @@ mutations = st.one_of(
     st.tuples(st.just("number"), st.sampled_from(NUMBERS), values),
     st.tuples(st.just("number"), st.sampled_from(NUMBERS), values),
     st.tuples(st.just("bytes"), places, st.binary(max_size=40)),
-    st.tuples(st.just("byte"), places, st.integers(0, 1 << 16)),
+    st.tuples(st.just("byte"), places, st.integers(0, (1 << 16) - 1)),
     st.tuples(st.just("delete"), places, st.just(0)),
     st.tuples(st.just("repeat"), places, st.integers(1, 3)),
     st.tuples(st.just("swap"), places, places),
@@ -149,7 +149,7 @@ def test_mutants_load_or_end_in_our_error(path, steps):
 def test_every_number_of_the_file_at_every_edge(path):
     """Exhaustive where hypothesis samples: each number of the file beside each edge."""
     loaded = 0
-    some_items = [i for i in NUMBERS if ".item[" not in FIELDS[i].name or i % 5 == 0]
+    some_items = [i for i in NUMBERS if ".item[" not in FIELDS[i].name or i % 11 == 0]
     for i in some_items:
         for edge in EDGES:
             for near in (-1, 0, 1):
@@ -157,11 +157,12 @@ def test_every_number_of_the_file_at_every_edge(path):
     assert loaded  # some values are sound: a larger alignment, another type of the same size
 
 
-def test_truncated_at_every_byte(path):
+def test_truncated_anywhere(path):
     """No prefix is taken for the whole, but for the last tensor's padding, which may be missing."""
     raw = mutate([])
+    head = sum(len(field.data) for field in FIELDS if ".data" not in field.name)
     needed = len(raw) - len(FIELDS[-1].data)
-    for n_bytes in range(len(raw)):
+    for n_bytes in [*range(head), *range(head, needed, 37), *range(needed - 2, len(raw))]:
         assert survives(path, raw[:n_bytes]) == (n_bytes >= needed)
 
 

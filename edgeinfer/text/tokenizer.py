@@ -23,12 +23,11 @@ class Tokenizer:
     """
 
     def __init__(self, parts: Parts, chat_template: ChatTemplate | None) -> None:
+        self._parts = parts
         self._vocabulary = parts.vocabulary
         self._encoder = parts.encoder
         self._special = parts.special
         self._frame = parts.frame
-        self._stop_ids = parts.stop_ids
-        self._warnings = parts.warnings
         self._chat_template = chat_template
         self._ready = False
         self._lock = threading.Lock()
@@ -65,7 +64,7 @@ class Tokenizer:
         These are the file's eos, eot and eom tokens, and every token spelled like a known marker
         of that kind: `<|im_end|>`, `<end_of_turn>`, `<|eot_id|>`, `<|endoftext|>` and so on.
         """
-        return self._stop_ids
+        return self._parts.stop_ids
 
     @property
     def leading_space(self) -> bool:
@@ -77,10 +76,17 @@ class Tokenizer:
         """The model's chat template, None if the file has none."""
         return self._chat_template
 
+    def with_chat_template(self, template: ChatTemplate | None) -> "Tokenizer":
+        """Return this tokenizer with another chat template, or without one."""
+        self.prepare()
+        other = Tokenizer(self._parts, template)
+        other._ready = True
+        return other
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is odd about the file's tokenizer, but not fatal."""
-        return self._warnings
+        return self._parts.warnings
 
     def prepare(self) -> None:
         """Build the encoder's tables (0.05 to 0.9 s); does nothing the second time.

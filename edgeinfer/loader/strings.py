@@ -201,7 +201,7 @@ def _walk(
 ) -> int:
     """Fill `bounds` string by string; return the position after the last."""
     read, view, size = _LENGTH.unpack_from, buffer.data, len(buffer)
-    found = []
+    found: list[int] = []
     for _ in range(len(bounds)):
         left = size - position
         length = read(view, position)[0] if left >= _FIELD else 0

@@ -62,7 +62,9 @@ def _tile(
     j: int,
 ) -> Floats:
     n, group, _ = q.shape
-    scores = ((q.reshape(n * group, -1) * np.float32(terms.scale)) @ keys.T).reshape(n, group, -1)
+    scaled: Floats = q.reshape(n * group, -1) * np.float32(terms.scale)
+    scores: Floats = np.matmul(scaled, keys.T)
+    scores = scores.reshape(n, group, -1)
     if terms.softcap > 0:
         scores = softcap(scores, terms.softcap)
     if terms.slopes is not None:

@@ -22,6 +22,7 @@ from edgeinfer.kernels.reference.compile import Source, compile_op
 from edgeinfer.kernels.reference.step import Kernel, KvPages, make_pages, start_step
 from edgeinfer.kernels.reference.weights import Weights
 from edgeinfer.program.program import Program
+from edgeinfer.program.values import Rows
 from edgeinfer.quant.tensor import Tensor
 
 
@@ -38,6 +39,7 @@ class ReferenceExecutable:
         source = Source(program, weights, pages)
         self._kernels: list[Kernel] = [compile_op(op, source) for op in program.ops]
         self._dying = _last_uses(program)
+        self._for_wanted = [any(v.rows is Rows.WANTED for v in op.writes()) for op in program.ops]
         self._logits_id = program.outputs["logits"].id
         self._limits = limits
         self._weights = weights
@@ -50,13 +52,16 @@ class ReferenceExecutable:
             raise ModelClosedError("the model was closed")
         check_batch(batch, self._limits, self.n_vocab)
         step = start_step(batch)
-        for kernel, dying in zip(self._kernels, self._dying, strict=True):
+        ops = zip(self._kernels, self._dying, self._for_wanted, strict=True)
+        for kernel, dying, for_wanted in ops:
+            if for_wanted and not len(batch.wanted):
+                continue
             if cancel is not None and cancel.is_set:
                 raise CancelledError("the step was cancelled")
             kernel(step)
             for id in dying:
                 del step.values[id]
-        return step.values[self._logits_id]
+        return step.values.get(self._logits_id, np.zeros((0, self.n_vocab), np.float32))
 
     def close(self) -> None:
         """Free weights and state."""

@@ -12,10 +12,10 @@ ERF = np.frompyfunc(math.erf, 1, 1)
 
 
 def sigmoid(x: Floats) -> Floats:
-    """Return 1 / (1 + e^-x) without overflow."""
-    e = np.exp(-np.abs(x))
-    out: Floats = np.where(x >= 0, 1 / (1 + e), e / (1 + e))
-    return out
+    """Return 1 / (1 + e^-x); below -88 e^-x would overflow, and the result is 6e-39 already."""
+    out = np.exp(-np.maximum(x, np.float32(-88)))
+    out += 1
+    return np.reciprocal(out, out=out)
 
 
 def softplus(x: Floats) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.completion import Completion, CompletionStream, PromptProgress
-from edgeinfer.engine.driver import Driver
+from edgeinfer.engine.driver import Driver, Handle
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Rows
 from edgeinfer.engine.sampler import Sampler
@@ -60,7 +60,6 @@ class Model:
     ) -> None:
         """Own `file` and `engine` from here on."""
         self._file = file
-        self._metadata = file.metadata
         self._engine = engine
         self._load_s = load_s
         self.tokenizer = tokenizer
@@ -77,8 +76,7 @@ class Model:
     @property
     def metadata(self) -> Metadata:
         """The file's keys and values, a mapping."""
-        self._check_open()
-        return self._metadata
+        return self._file.metadata
 
     @property
     def n_ctx(self) -> int:
@@ -168,9 +166,8 @@ class Model:
             ContextOverflowError: more than n_ctx ids.
             NonFiniteError: the model computed NaN or infinity.
         """
-        self._check_open()
         tokens = token_ids(ids)
-        handle = self._driver.submit(Sequence(tokens, None, max_tokens=0, all_rows=True))
+        handle = self._submit(Sequence(tokens, None, max_tokens=0, all_rows=True))
         rows = np.empty((len(tokens), self.n_vocab), np.float32)
         try:
             for event in handle:
@@ -351,7 +348,6 @@ class Model:
 
     def _open(self, tokens: list[int], arguments: Mapping[str, Any]) -> CompletionStream:
         """Start a sequence; `arguments` are those of the public method, by name."""
-        self._check_open()
         params = chosen_sampling(self.sampling_defaults, arguments)
         if params.dry_multiplier > 0:
             params = replace(params, dry_breakers=self._breaker_ids(arguments["dry_breakers"]))
@@ -363,15 +359,19 @@ class Model:
             stop_ids=self.tokenizer.stop_ids,
             n_logprobs=most_logprobs(arguments["logprobs"]),
         )
-        self._file.check_unchanged()
         return CompletionStream(
-            self._driver.submit(sequence),
+            self._submit(sequence),
             TextStream(self.tokenizer, stop=strings("stop", arguments["stop"])),
             seed=sampler.seed,
             load_s=self._load_s,
             progress=arguments["progress"],
             owner=self,
         )
+
+    def _submit(self, sequence: Sequence) -> Handle:
+        self._check_open()
+        self._file.check_unchanged()
+        return self._driver.submit(sequence)
 
     def _prompt_ids(self, prompt: str | Iterable[int], parse_special: bool) -> list[int]:
         if not isinstance(prompt, str):

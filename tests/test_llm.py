@@ -58,9 +58,14 @@ class FakeTokenizer:
 
 class FakeFile:
     path = Path("fake.gguf")
-    metadata: dict = {}  # noqa: RUF012
     closed = 0
     changed = False
+
+    @property
+    def metadata(self):
+        if self.closed:
+            raise ModelClosedError("fake.gguf: the file is closed")
+        return {"general.architecture": "fake"}
 
     def check_unchanged(self):
         if self.changed:

@@ -46,7 +46,11 @@ class BpeEncoder:
         self._engine = _build(self._vocabulary, self._merges, self._pre)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of plain text."""
+        """Return the ids of plain text.
+
+        Some vocabularies lack tokens for bytes that are rare or no UTF-8 (SmolLM2: 0x04, 0xF1);
+        such bytes are left out, as by every other implementation.
+        """
         assert self._engine is not None
         if self._pre.spaces_as_marks:
             text = text.replace(" ", _MARK)

@@ -14,6 +14,7 @@ from edgeinfer.text.vocabulary import TEXTUAL, TokenType, Vocabulary
 
 _MARK = "\u2581"
 _MARK_BYTES = _MARK.encode()
+_MAX_PIECE_BYTES = 7999
 
 
 class SpmEncoder:
@@ -99,10 +100,12 @@ def model_proto(vocabulary: Vocabulary, unknown_id: int | None, *, byte_fallback
             "(need one of them, for characters that are no token)"
         )
     starts, lengths = texts.starts, texts.lengths
-    if (empty := np.flatnonzero(lengths == 0)).size:
+    # The library takes pieces of 1 to 7999 bytes; others never come out of merges in practice.
+    odd = np.flatnonzero((lengths == 0) | (lengths > _MAX_PIECE_BYTES))
+    if odd.size:
         named = texts.tobytes_list()
-        for token_id in empty.tolist():
-            named[token_id] = b"\x00empty %d" % token_id
+        for token_id in odd.tolist():
+            named[token_id] = b"\x01token %d" % token_id
             types[token_id] = TokenType.CONTROL
         texts = type(texts).from_strings(named, where=texts.where)
         starts, lengths = texts.starts, texts.lengths

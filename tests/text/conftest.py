@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgeinfer.loader.metadata import Metadata
@@ -77,6 +78,14 @@ def reference(shared_dir: Path) -> Callable[[str], dict[str, Any]]:
         return loaded
 
     return get
+
+
+def spm(tokens: list[str] | None = None, **keys: Any) -> Tokenizer:
+    """Build an SPM tokenizer: <unk>, <s>, </s>, 256 bytes, then the tokens given, by rising id."""
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *(tokens or [])]
+    types = np.array([2, 3, 3, *[6] * 256, *[1] * len(tokens or [])], np.int32)
+    scores = -np.arange(len(texts), dtype=np.float32)
+    return made(**{"model": "llama", "tokens": texts, "token_type": types, "scores": scores} | keys)
 
 
 def made(**keys: Any) -> Tokenizer:

@@ -8,23 +8,13 @@ from edgeinfer.errors import InvalidParameterError
 from edgeinfer.text.stream import TextStream
 from edgeinfer.text.tokenizer import Tokenizer
 
-from .conftest import made
-
-BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+from .conftest import spm
 
 
 @pytest.fixture(scope="module")
 def bytewise() -> Tokenizer:
     """Ids 3 to 258 are the bytes; ▁ and a few words follow."""
-    tokens = ["<unk>", "<s>", "</s>", *BYTES, "▁", "▁hi", "hi", "a", "b"]
-    types = [2, 3, 3, *[6] * 256, 1, 1, 1, 1, 1]
-    return made(model="llama", tokens=tokens, token_type=array(types), scores=-array(types, float))
-
-
-def array(values: list[int], kind: type = int) -> object:
-    import numpy as np
-
-    return np.array(values, np.float32 if kind is float else np.int32)
+    return spm(["▁", "▁hi", "hi", "a", "b"])
 
 
 def run(tokenizer: Tokenizer, ids: list[int], **options: object) -> tuple[list[str], str | None]:

@@ -211,8 +211,7 @@ def _rates(steps: Steps, n_prompt: int, n_gen: int, plan: Plan) -> Iterable[floa
 
 def _machine(backend: str) -> dict[str, str]:
     from edgeinfer import __version__
-    from edgeinfer.cli.machine import cpu_name
-    from edgeinfer.cli.native_facts import chosen_isa
+    from edgeinfer.cli.machine import chosen_isa, cpu_name
 
     isa = (chosen_isa()[0] if backend == "native" else None) or "-"
     return {"isa": isa, "cpu": cpu_name(), "build": __version__}

@@ -69,9 +69,9 @@ def chat(
         system = read_text(system_file)
     screen = choose_screen(names(), history=None if no_history else history_file(), simple=simple)
     name = choose_model(model, model_option, DEFAULT_MODEL)
-    fixed = bias.settings()
     with load_model(name, loading) as loaded:
         need_template(loaded, name)
+        fixed = bias.settings(loaded.tokenizer.stop_ids)
         session = Session(loaded, Conversation(system), fixed, show_stats=stats)
         session.replace_settings(given(answer, sampling))
         if screen.interactive:

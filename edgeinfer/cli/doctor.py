@@ -3,6 +3,8 @@
 import json
 import os
 import platform
+import shutil
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError
@@ -18,6 +20,7 @@ from edgeinfer.cli.progress import amount
 OPTIONAL = {
     "huggingface_hub": ("models named hf:owner/repo:QUANT", "pip install 'edgeinfer[hub]'"),
 }
+INDENT = 13
 PACKAGES = ("numpy", "cffi", "gguf", "tokenizers", "sentencepiece", "jinja2", "psutil", "typer")
 
 
@@ -45,14 +48,22 @@ def doctor(
         print(json.dumps({f.name: _as_object(f) for f in findings}, indent=1))
     else:
         for finding in findings:
-            first, *rest = finding.text.split("\n")
-            print(f"{finding.name:<10} {' ' if finding.ok else '!'} {first}")
-            for line in rest:
-                print(f"{'':<12} {line}")
-            if finding.way_out:
-                print(f"{'':<12} -> {finding.way_out}")
+            print_finding(finding)
     if not any(f.ok for f in findings if f.name == "backends"):
         raise Exit(1)
+
+
+def print_finding(finding: Finding) -> None:
+    """Print one finding: its name, a mark where something is wrong, its text, the way out."""
+    text = finding.text + (f"\n-> {finding.way_out}" if finding.way_out else "")
+    width = max(min(shutil.get_terminal_size().columns, 100) - INDENT, 40)
+    lines = [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+    ]
+    head = f"{finding.name:<10} {' ' if finding.ok else '!'}"
+    print("\n".join([f"{head:<{INDENT}}{lines[0]}", *(" " * INDENT + line for line in lines[1:])]))
 
 
 def examine(*, quick: bool) -> Iterator[Finding]:
@@ -115,13 +126,11 @@ def _cpu() -> Finding:
 
 
 def _kernels() -> Finding:
-    from edgeinfer.cli.native_facts import chosen_isa
-
-    isa, why = chosen_isa()
+    isa, why = machine.chosen_isa()
     if isa is None:
         return Finding(
             "kernels",
-            f"no compiled kernels: {why}",
+            why,
             ok=False,
             way_out="with gcc installed: pip install --force-reinstall --no-deps edgeinfer",
             facts={"isa": None, "why": why},
@@ -146,11 +155,9 @@ def _backends() -> Finding:
 
 
 def _threads() -> Finding:
-    from edgeinfer.cli.native_facts import default_threads
-
     allowed, present = machine.affinity()
     quota = machine.quota_cpus()
-    n_threads = default_threads()
+    n_threads = machine.default_threads()
     limit = f"a CPU quota of {quota:.2f}" if quota is not None else "no CPU quota"
     text = f"{n_threads} by default: affinity allows {allowed} of {present} CPUs, {limit}"
     facts = {"default": n_threads, "affinity": allowed, "cpus": present, "quota": quota}
@@ -162,9 +169,7 @@ def _memory(quick: bool) -> Finding:
     text = f"{amount(available, 'B')} of {amount(total, 'B')} available"
     facts: dict[str, Any] = {"available_bytes": available, "total_bytes": total}
     if not quick and available > 4 * machine.READ_BYTES:
-        from edgeinfer.cli.native_facts import default_threads
-
-        n_threads = default_threads()
+        n_threads = machine.default_threads()
         rate = machine.read_bandwidth(n_threads)
         facts |= {"read_bytes_per_s": rate, "read_threads": n_threads}
         text += f"; {n_threads} threads read {rate / 1e9:.1f} GB/s"

@@ -33,6 +33,28 @@ def levels() -> list[str]:
     return found
 
 
+def chosen_isa() -> tuple[str | None, str]:
+    """Return the instruction set the compiled kernels use and why, or None and why not."""
+    from edgeinfer.kernels.native import isa
+
+    reason = isa.why_unavailable()
+    if reason is not None:
+        return None, reason
+    chosen = isa.chosen()
+    usable = ", ".join(isa.levels())
+    if os.environ.get(isa.ENVIRONMENT):
+        return chosen, f"{isa.ENVIRONMENT} asks for it ({usable} would work)"
+    return chosen, f"the fastest of {usable}, which this CPU and this build have in common"
+
+
+def default_threads() -> int:
+    """Return how many threads a model gets when nobody says."""
+    allowed, _ = affinity()
+    quota = quota_cpus()
+    # A quota is rounded to nearest: two threads use 1.5 CPUs better than one does.
+    return allowed if quota is None else max(1, min(allowed, int(quota + 0.5)))
+
+
 def affinity() -> tuple[int, int]:
     """Return how many CPUs this process may use by affinity, and how many the machine has."""
     n_cpus = os.cpu_count() or 1

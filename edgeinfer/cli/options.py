@@ -7,7 +7,7 @@ A command takes a whole group by annotating one parameter with the group's class
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from typer import Argument, Option
 from edgeinfer.errors import InvalidParameterError
 
 SAMPLING = "Sampling"
+BANNED = float("-inf")
 MINUS_ONE_IS_NONE = ("max_tokens", "seed")
 _ESCAPE = re.compile(r"\\(n|t|r|\\|'|\"|x[0-9a-fA-F]{2})")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
@@ -159,7 +160,7 @@ class SamplingFlags:
         Option(
             "--dry-penalty-last-n",
             rich_help_panel=SAMPLING,
-            help="Tokens DRY looks back on, -1 the whole context (default 64).",
+            help="Tokens DRY looks back on (default -1, all of them).",
         ),
     ] = None
     xtc_probability: Annotated[
@@ -203,9 +204,19 @@ class BiasFlags:
         ),
     ] = None
 
-    def settings(self) -> dict[str, Any]:
+    ignore_eos: Annotated[
+        bool,
+        Option("--ignore-eos", rich_help_panel=SAMPLING, help="Never end an answer by itself."),
+    ] = False
+
+    def __post_init__(self) -> None:
+        for text in self.logit_bias or ():
+            _bias(text)
+
+    def settings(self, stop_ids: Iterable[int]) -> dict[str, Any]:
         """Return the keyword argument of `Model.generate`, or nothing."""
-        biases = dict(_bias(text) for text in self.logit_bias or ())
+        banned = dict.fromkeys(stop_ids, BANNED) if self.ignore_eos else {}
+        biases = banned | dict(_bias(text) for text in self.logit_bias or ())
         return {"logit_bias": biases} if biases else {}
 
 

@@ -66,12 +66,13 @@ def run(
         prompt = None if prompt is None else unescape(prompt)
         answer = replace(answer, stop=[unescape(stop) for stop in answer.stop or []])
     text = prompt_text(prompt, file)
-    settings = given(answer, sampling) | bias.settings()
+    settings = given(answer, sampling)
     with load_model(name, loading) as loaded:
         ids = loaded.tokenize(text, parse_special=parse_special)
         # A prompt that spells its special tokens may begin with BOS, which is added already.
         if parse_special and ids[:2] == [loaded.tokenizer.bos_id] * 2:
             del ids[0]
+        settings |= bias.settings(loaded.tokenizer.stop_ids)
         screen = QuietScreen() if as_json else PipeScreen()
         if echo and not as_json:
             screen.write(text)

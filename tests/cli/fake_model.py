@@ -3,6 +3,7 @@
 Run as a script it is the command line itself over such a model, for tests with pipes and terminals.
 """
 
+import os
 import sys
 import time
 import types
@@ -32,12 +33,15 @@ class FakeStream:
         self._text = ""
         self.completion = None
         self._chunks = self._make()
-        if progress is not None:
-            progress(10, 10, 0)
+        self._progress = progress
 
     def _make(self) -> Iterator[str]:
         if self._prompt == "nan":
             raise NonFiniteError("logits: found NaN")
+        if self._prompt == "long":
+            for n_done in range(0, 2000, 100):
+                time.sleep(0.05)
+                self._progress(n_done, 2000, 0)
         if self._prompt == "endless":
             while True:
                 time.sleep(0.01)
@@ -95,6 +99,7 @@ class FakeSamplingParams:
 
 class FakeTokenizer:
     bos_id = 1
+    stop_ids = frozenset({2, 3})
 
     def __init__(self, chat_template):
         self.chat_template = chat_template
@@ -157,6 +162,11 @@ def install(models=None, **options):
 
 
 if __name__ == "__main__":
+    if os.environ.get("TAKE_TERMINAL"):  # so that Ctrl-C typed there is a signal here
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     install()
     from edgeinfer.cli.__main__ import main
 

@@ -1,20 +1,11 @@
 """`edgeinfer run`: where the prompt comes from, what is printed."""
 
-import io
 import json
 
 import pytest
 
 from edgeinfer.cli.__main__ import main
-
-
-class Stdin(io.TextIOWrapper):
-    def __init__(self, data, is_tty=False):
-        super().__init__(io.BytesIO(data))
-        self._is_tty = is_tty
-
-    def isatty(self):
-        return self._is_tty
+from tests.cli.stdin import Stdin
 
 
 def test_prompt_flag(models, model_file, capsys):
@@ -119,6 +110,11 @@ def test_flags_reach_the_model_by_the_names_of_the_library(models, model_file):
 def test_what_is_not_given_is_left_to_the_model(models, model_file):
     assert main(["run", model_file, "-p", "x", "-n", "-1", "-s", "-1"]) == 0
     assert models[0].requests == [("x", {})]
+
+
+def test_ignore_eos_bans_what_ends_an_answer(models, model_file):
+    assert main(["run", model_file, "-p", "x", "--ignore-eos", "-l", "3+1"]) == 0
+    assert models[0].requests[0][1] == {"logit_bias": {2: float("-inf"), 3: 1.0}}
 
 
 def test_load_flags(models, model_file):

@@ -14,7 +14,7 @@ from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import Score
 from edgeinfer.program.program import Constant, Program
 from edgeinfer.program.rope import RopeTable
-from edgeinfer.program.states import Kv, State
+from edgeinfer.program.states import Kv
 from edgeinfer.program.values import ConstantRef, Rows, Use, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
@@ -43,7 +43,7 @@ class Builder:
         self._ops: list[ops.Op] = []
         self._n_values = 0
         self._constants: dict[tuple[str, bytes], tuple[ConstantRef, Constant]] = {}
-        self._states: list[State] = []
+        self._kvs: list[Kv] = []
         self._outputs: dict[str, Value] = {}
 
     def has(self, name: str) -> bool:
@@ -72,8 +72,8 @@ class Builder:
 
     def kv(self, n_kv_heads: int, key_dim: int, value_dim: int, *, window: int = 0) -> int:
         """Declare a paged KV and return its id."""
-        id = sum(isinstance(state, Kv) for state in self._states)
-        self._states.append(Kv(id, n_kv_heads, key_dim, value_dim, window))
+        id = len(self._kvs)
+        self._kvs.append(Kv(id, n_kv_heads, key_dim, value_dim, window))
         return id
 
     def _emit(self, op: ops.Op) -> None:
@@ -133,7 +133,7 @@ class Builder:
         window_kind: WindowKind = "past",
     ) -> Value:
         """Attend to a KV, within the window it was declared with."""
-        state = next(s for s in self._states if isinstance(s, Kv) and s.id == kv)
+        state = self._kvs[kv]
         out = self.value(heads * state.value_dim, q.rows)
         self._emit(
             ops.Attention(q, out, kv, heads, scale, softcap, mask, state.window, window_kind)
@@ -204,7 +204,7 @@ class Builder:
             arch=self.arch,
             ops=tuple(self._ops),
             constants=tuple(constant for _, constant in self._constants.values()),
-            states=tuple(self._states),
+            states=tuple(self._kvs),
             outputs=dict(self._outputs),
             n_vocab=sizes.n_vocab,
             n_embd=sizes.n_embd,

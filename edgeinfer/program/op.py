@@ -8,6 +8,17 @@ from typing import ClassVar, get_args
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.program.values import ConstantRef, Value, WeightRef
 
+# Names of the fields that are no results and of those that are, for each op seen: the walks below
+# run several times over every op of a program.
+_NAMES: "dict[type[Op], tuple[tuple[str, ...], tuple[str, ...]]]" = {}
+
+
+def _names(kind: "type[Op]") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if kind not in _NAMES:
+        names = (field.name for field in fields(kind))
+        _NAMES[kind] = (tuple(n for n in names if n not in kind.WRITES), kind.WRITES)
+    return _NAMES[kind]
+
 
 @dataclass(frozen=True, slots=True)
 class Op:
@@ -17,10 +28,12 @@ class Op:
     WRITES: ClassVar[tuple[str, ...]] = ("out",)
 
     def _flat(self, of_results: bool) -> Iterator[object]:
-        for field in fields(self):
-            if (field.name in self.WRITES) == of_results:
-                item = getattr(self, field.name)
-                yield from item if isinstance(item, tuple) else (item,)
+        for name in _names(type(self))[of_results]:
+            item = getattr(self, name)
+            if isinstance(item, tuple):
+                yield from item
+            else:
+                yield item
 
     def reads(self) -> tuple[Value, ...]:
         """List the operands that are values, in field order."""

@@ -1,0 +1,129 @@
+"""Compute llama and gemma3 the direct way: float64, whole sequences, no ops; the oracle."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+
+
+class Eager:
+    """A model's arrays and keys, read as the architecture papers say."""
+
+    def __init__(self, metadata: dict[str, Any], arrays: dict[str, Any]) -> None:
+        self.arch = metadata["general.architecture"]
+        self.m = metadata
+        self.w = {name: array.astype(np.float64) for name, array in arrays.items()}
+
+    def key(self, name: str, default: Any = None) -> Any:
+        return self.m.get(f"{self.arch}.{name}", default)
+
+    def norm(self, x: F64, name: str) -> F64:
+        eps = self.key("attention.layer_norm_rms_epsilon")
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * self.w[f"{name}.weight"]
+
+    def linear(self, x: F64, name: str) -> F64:
+        return x @ self.w[f"{name}.weight"].T + self.w.get(f"{name}.bias", 0)
+
+    def attention(self, h: F64, blk: str, turn: Callable[[F64], F64], window: int) -> F64:
+        n_heads, n_kv = self.key("attention.head_count"), self.key("attention.head_count_kv")
+        dim = self.key("attention.key_length")
+        if f"{blk}.attn_qkv.weight" in self.w:
+            cuts = [n_heads * dim, (n_heads + n_kv) * dim]
+            q, k, v = np.split(self.linear(h, f"{blk}.attn_qkv"), cuts, axis=1)
+        else:
+            q, k, v = (self.linear(h, f"{blk}.attn_{p}") for p in "qkv")
+        t = len(h)
+        q, k, v = q.reshape(t, n_heads, dim), k.reshape(t, n_kv, dim), v.reshape(t, n_kv, dim)
+        if f"{blk}.attn_q_norm.weight" in self.w:
+            q, k = self.norm(q, f"{blk}.attn_q_norm"), self.norm(k, f"{blk}.attn_k_norm")
+        q, k = turn(q), turn(k)
+        out = np.zeros_like(q)
+        for i in range(t):
+            first = max(0, i - window + 1) if window else 0
+            for head in range(n_heads):
+                j = head // (n_heads // n_kv)
+                s = k[first : i + 1, j] @ q[i, head] / math.sqrt(dim)
+                p = np.exp(s - s.max())
+                out[i, head] = p @ v[first : i + 1, j] / p.sum()
+        return self.linear(out.reshape(t, -1), f"{blk}.attn_output")
+
+    def mlp(self, h: F64, blk: str, fn: Callable[[F64], F64]) -> F64:
+        if f"{blk}.ffn_gate_inp.weight" not in self.w:
+            return self.linear(
+                fn(self.linear(h, f"{blk}.ffn_gate")) * self.linear(h, f"{blk}.ffn_up"),
+                f"{blk}.ffn_down",
+            )
+        gate, up, down = (self.w[f"{blk}.ffn_{p}_exps.weight"] for p in ("gate", "up", "down"))
+        out = np.zeros_like(h)
+        for i, logits in enumerate(self.linear(h, f"{blk}.ffn_gate_inp")):
+            p = np.exp(logits - logits.max())
+            best = np.argsort(-p, kind="stable")[: self.key("expert_used_count")]
+            for e in best:
+                y = down[e] @ (fn(gate[e] @ h[i]) * (up[e] @ h[i]))
+                out[i] += p[e] / p[best].sum() * y
+        return out
+
+
+def angles(n: int, dim: int, theta: float, divisors: Any = 1.0) -> F64:
+    """Return position times frequency, `(n, dim / 2)`."""
+    inverse = np.array([theta ** (-2 * i / dim) for i in range(dim // 2)]) / divisors
+    return np.arange(n)[:, None] * inverse
+
+
+def turn_pairs(x: F64, th: F64, interleaved: bool) -> F64:
+    """Rotate `(t, heads, dim)` as complex numbers."""
+    half = x.shape[2] // 2
+    a, b = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
+    z = (a + 1j * b) * np.exp(1j * th)[:, None]
+    if interleaved:
+        return np.stack([z.real, z.imag], -1).reshape(x.shape)
+    return np.concatenate([z.real, z.imag], -1)
+
+
+def silu(x: F64) -> F64:
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x: F64) -> F64:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def llama_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list[int]) -> F64:
+    """Return the logits of every position."""
+    e = Eager(metadata, arrays)
+    dim = e.key("attention.key_length")
+    divisors = e.w.get("rope_freqs.weight", 1.0)
+    th = angles(len(tokens), dim, e.key("rope.freq_base"), divisors)
+    x = e.w["token_embd.weight"][tokens]
+    for il in range(e.key("block_count")):
+        blk = f"blk.{il}"
+        h = e.norm(x, f"{blk}.attn_norm")
+        x = x + e.attention(h, blk, lambda y: turn_pairs(y, th, True), 0)
+        x = x + e.mlp(e.norm(x, f"{blk}.ffn_norm"), blk, silu)
+    output = e.w.get("output.weight", e.w["token_embd.weight"])
+    return e.norm(x, "output_norm") @ output.T
+
+
+def gemma3_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list[int]) -> F64:
+    """Return the logits of every position."""
+    e = Eager(metadata, arrays)
+    dim, n = e.key("attention.key_length"), len(tokens)
+    wide = angles(n, dim, e.key("rope.freq_base")) / e.key("rope.scaling.factor")
+    near = angles(n, dim, e.key("rope.freq_base_swa", 10000.0))
+    x = e.w["token_embd.weight"][tokens] * math.sqrt(e.key("embedding_length"))
+    for il in range(e.key("block_count")):
+        blk = f"blk.{il}"
+        period = e.key("attention.sliding_window_pattern")
+        windowed = il % period < period - 1
+        window, th = (e.key("attention.sliding_window"), near) if windowed else (0, wide)
+        h = e.norm(x, f"{blk}.attn_norm")
+        h = e.attention(h, blk, lambda y, th=th: turn_pairs(y, th, False), window)
+        x = x + e.norm(h, f"{blk}.post_attention_norm")
+        h = e.mlp(e.norm(x, f"{blk}.ffn_norm"), blk, gelu)
+        x = x + e.norm(h, f"{blk}.post_ffw_norm")
+    cap = e.key("final_logit_softcapping")
+    return cap * np.tanh(e.norm(x, "output_norm") @ e.w["token_embd.weight"].T / cap)

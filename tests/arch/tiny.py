@@ -1,0 +1,139 @@
+"""Make tiny random models of each architecture, with sizes that differ pairwise.
+
+A swapped axis then fails, and random norms, biases and factors make a forgotten one visible.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.loader.gguf import GgufFile, open_gguf
+from tests.gguf_writer import write_gguf
+
+Arrays = dict[str, npt.NDArray[np.float32]]
+N_VOCAB = 97
+
+
+def random_arrays(shapes: dict[str, tuple[int, ...]], seed: int = 5) -> Arrays:
+    """Return weights whose products keep a row's size, and norms near 1."""
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for name, shape in shapes.items():
+        noise = rng.standard_normal(shape)
+        if name.endswith("norm.weight"):
+            arrays[name] = 1 + 0.3 * noise
+        elif name == "rope_freqs.weight":
+            arrays[name] = 1 + np.abs(noise)
+        else:
+            arrays[name] = noise * (shape[-1] ** -0.5 if len(shape) > 1 else 0.3)
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+def llama(
+    *,
+    fused: bool = False,
+    bias: bool = True,
+    tied: bool = False,
+    n_experts: int = 0,
+    rope_freqs: bool = True,
+    **keys: Any,
+) -> tuple[dict[str, Any], Arrays]:
+    """Return metadata and weights of a llama: D 80, 6 heads of 24, 2 KV heads, F 104."""
+    n_layers, n_embd, n_heads, n_kv, dim, n_ff = 2, 80, 6, 2, 24, 104
+    metadata = {
+        "general.architecture": "llama",
+        "llama.block_count": n_layers,
+        "llama.context_length": 256,
+        "llama.embedding_length": n_embd,
+        "llama.feed_forward_length": n_ff,
+        "llama.attention.head_count": n_heads,
+        "llama.attention.head_count_kv": n_kv,
+        "llama.attention.key_length": dim,
+        "llama.attention.value_length": dim,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.rope.freq_base": 5000.0,
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (N_VOCAB, n_embd),
+        "output_norm.weight": (n_embd,),
+    }
+    if rope_freqs:
+        shapes["rope_freqs.weight"] = (dim // 2,)
+    if not tied:
+        shapes["output.weight"] = (N_VOCAB, n_embd)
+    for il in range(n_layers):
+        wide = {"attn_q": n_heads * dim, "attn_k": n_kv * dim, "attn_v": n_kv * dim}
+        parts = {"attn_qkv": sum(wide.values())} if fused else wide
+        mats = {name: (width, n_embd) for name, width in parts.items()}
+        mats["attn_output"] = (n_embd, n_heads * dim)
+        if n_experts == 0:
+            mats |= {"ffn_gate": (n_ff, n_embd), "ffn_up": (n_ff, n_embd)}
+            mats["ffn_down"] = (n_embd, n_ff)
+        blk = {f"{name}.weight": shape for name, shape in mats.items()}
+        if bias:
+            blk |= {f"{name}.bias": (shape[0],) for name, shape in mats.items()}
+        if n_experts:
+            blk["ffn_gate_inp.weight"] = (n_experts, n_embd)
+            blk["ffn_gate_exps.weight"] = blk["ffn_up_exps.weight"] = (n_experts, n_ff, n_embd)
+            blk["ffn_down_exps.weight"] = (n_experts, n_embd, n_ff)
+        blk |= {"attn_norm.weight": (n_embd,), "ffn_norm.weight": (n_embd,)}
+        shapes |= {f"blk.{il}.{name}": shape for name, shape in blk.items()}
+    if n_experts:
+        metadata |= {"llama.expert_count": n_experts, "llama.expert_used_count": 2}
+    return metadata | prefixed("llama", keys), random_arrays(shapes)
+
+
+def gemma3(**keys: Any) -> tuple[dict[str, Any], Arrays]:
+    """Return metadata and weights of a gemma3: windowed, global, windowed layer; window 4."""
+    n_layers, n_embd, n_heads, n_kv, dim, n_ff = 3, 48, 4, 2, 28, 72
+    metadata = {
+        "general.architecture": "gemma3",
+        "gemma3.block_count": n_layers,
+        "gemma3.context_length": 256,
+        "gemma3.embedding_length": n_embd,
+        "gemma3.feed_forward_length": n_ff,
+        "gemma3.attention.head_count": n_heads,
+        "gemma3.attention.head_count_kv": n_kv,
+        "gemma3.attention.key_length": dim,
+        "gemma3.attention.value_length": dim,
+        "gemma3.attention.layer_norm_rms_epsilon": 1e-6,
+        "gemma3.attention.sliding_window": 4,
+        "gemma3.attention.sliding_window_pattern": 2,
+        "gemma3.rope.freq_base": 100000.0,
+        "gemma3.rope.scaling.type": "linear",
+        "gemma3.rope.scaling.factor": 8.0,
+        "gemma3.final_logit_softcapping": 3.0,
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (N_VOCAB, n_embd),
+        "output_norm.weight": (n_embd,),
+    }
+    for il in range(n_layers):
+        blk: dict[str, tuple[int, ...]] = {
+            "attn_q.weight": (n_heads * dim, n_embd),
+            "attn_k.weight": (n_kv * dim, n_embd),
+            "attn_v.weight": (n_kv * dim, n_embd),
+            "attn_q_norm.weight": (dim,),
+            "attn_k_norm.weight": (dim,),
+            "attn_output.weight": (n_embd, n_heads * dim),
+            "ffn_gate.weight": (n_ff, n_embd),
+            "ffn_up.weight": (n_ff, n_embd),
+            "ffn_down.weight": (n_embd, n_ff),
+        }
+        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+            blk[f"{name}.weight"] = (n_embd,)
+        shapes |= {f"blk.{il}.{name}": shape for name, shape in blk.items()}
+    return metadata | prefixed("gemma3", keys), random_arrays(shapes)
+
+
+def prefixed(arch: str, keys: dict[str, Any]) -> dict[str, Any]:
+    """Turn attention__key_length=5 into {"<arch>.attention.key_length": 5}."""
+    return {f"{arch}.{key.replace('__', '.')}": value for key, value in keys.items()}
+
+
+def open_model(path: Path, metadata: dict[str, Any], arrays: dict[str, Any]) -> GgufFile:
+    """Write a model file (a value None drops the key) and open it."""
+    kept = {key: value for key, value in metadata.items() if value is not None}
+    return open_gguf(write_gguf(path / "tiny.gguf", kept, arrays))

@@ -195,14 +195,12 @@ def _rates(steps: Steps, n_prompt: int, n_gen: int, plan: Plan) -> Iterable[floa
     line = Line()
     run: Callable[[int, int], None] = steps.read if n_prompt else steps.write
     n_tokens = n_prompt or n_gen
-    if n_prompt:
-        run(n_tokens, plan.n_depth)  # the warm-up: the first run also faults the pages in
-    else:
-        steps.write(min(n_tokens, 8), plan.n_depth)
+    steps.read(plan.n_depth, 0)
+    # The warm-up: the first run also faults the pages in.
+    run(n_prompt or min(n_gen, 8), plan.n_depth)
     for repeat in range(plan.repetitions):
         line.update("measuring", repeat, plan.repetitions, "runs")
-        if plan.n_depth:
-            steps.read(plan.n_depth, 0)
+        steps.read(plan.n_depth, 0)
         start = time.perf_counter()
         run(n_tokens, plan.n_depth)
         yield n_tokens / (time.perf_counter() - start)

@@ -1,5 +1,6 @@
 """`edgeinfer chat`: a model's name in, a conversation with it in the terminal or over pipes."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +45,10 @@ def chat(
     system_file: Annotated[
         Path | None, Option("--system-prompt-file", "-sysf", help="Read the system prompt.")
     ] = None,
+    template_kwargs: Annotated[
+        str | None,
+        Option("--chat-template-kwargs", metavar="JSON", help="Variables for the chat template."),
+    ] = None,
     single_turn: Annotated[
         bool, Option("--single-turn", "-st", help="Leave after one answer.")
     ] = False,
@@ -69,14 +74,28 @@ def chat(
         system = read_text(system_file)
     screen = choose_screen(names(), history=None if no_history else history_file(), simple=simple)
     name = choose_model(model, model_option, DEFAULT_MODEL)
+    variables = template_variables(template_kwargs)
     with load_model(name, loading) as loaded:
         need_template(loaded, name)
-        fixed = bias.settings(loaded.tokenizer.stop_ids)
+        fixed = bias.settings(loaded.tokenizer.stop_ids) | variables
         session = Session(loaded, Conversation(system), fixed, show_stats=stats)
         session.replace_settings(given(answer, sampling))
         if screen.interactive:
             screen.note(f"{name}, {loaded.n_ctx:,} tokens of context; /help lists the commands")
         converse(session, screen, first=prompt, single_turn=single_turn)
+
+
+def template_variables(text: str | None) -> dict[str, Any]:
+    """Return the argument of `Model.stream_chat` that a JSON object stands for, or nothing."""
+    if text is None:
+        return {}
+    try:
+        variables = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidParameterError(f"--chat-template-kwargs: is not JSON: {error}") from None
+    if not isinstance(variables, dict):
+        raise InvalidParameterError(f"--chat-template-kwargs: found {text} (need a JSON object)")
+    return {"template_variables": variables}
 
 
 def need_template(model: "Model", name: str) -> None:
@@ -127,6 +146,7 @@ def _turn(session: Session, screen: Screen, text: str) -> bool:
                 return outcome.next is Next.PROMPT
             once = outcome.once or {}
         else:
+            session.n_retries = 0
             session.conversation.ask(text.strip("\n").rstrip())
         messages, settings = session.conversation.messages(), session.arguments() | once
         reply = write_answer(

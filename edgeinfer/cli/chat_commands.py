@@ -127,7 +127,7 @@ def _retry(session: Session, argument: str) -> Outcome:
         once["temperature"] = session.parse("temperature", argument)
     if not session.conversation.take_back_answer():
         raise InvalidParameterError("/retry: there is no answer to replace")
-    return Outcome(next=Next.ANSWER, once=once | session.fresh_seed())
+    return Outcome(next=Next.ANSWER, once=once | session.another_try())
 
 
 def _read(session: Session, argument: str) -> Outcome:

@@ -87,12 +87,13 @@ class Session:
                 f"max_tokens: found {settings['max_tokens']} (need 0 or more, or -1 for no limit)"
             )
 
-    def fresh_seed(self) -> dict[str, int]:
-        """Return a seed for another try where the user fixed one; else each answer has its own."""
+    def another_try(self) -> dict[str, int]:
+        """Return what makes the next answer to a question differ from the ones before.
+
+        Where the user fixed no seed, each answer has its own anyway.
+        """
         self.n_retries += 1
-        if "seed" not in self.settings:
-            return {}
-        return {"seed": (self.settings["seed"] + self.n_retries) % (1 << 64)}
+        return {"choice": self.n_retries} if "seed" in self.settings else {}
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
@@ -108,7 +109,11 @@ class Session:
         messages = self.conversation.messages()
         used = 0
         if messages:
-            used = len(self.model.apply_template(messages, add_generation_prompt=False))
+            variables = self.fixed.get("template_variables")
+            ids = self.model.apply_template(
+                messages, template_variables=variables, add_generation_prompt=False
+            )
+            used = len(ids)
         return used, self.model.n_ctx
 
 

@@ -68,26 +68,25 @@ def print_finding(finding: Finding) -> None:
 
 def examine(*, quick: bool) -> Iterator[Finding]:
     """Yield the findings in the order they are read."""
-    steps: list[Callable[[], Finding]] = [
-        _installation,
-        _packages,
-        _cpu,
-        _kernels,
-        _backends,
-        _threads,
-        lambda: _memory(quick),
-        _cache,
-    ]
-    for step in steps:
+    checks: dict[str, Callable[[], Finding]] = {
+        "version": _version,
+        "packages": _packages,
+        "cpu": _cpu,
+        "kernels": _kernels,
+        "backends": _backends,
+        "threads": _threads,
+        "memory": lambda: _memory(quick),
+        "cache": _cache,
+    }
+    for name, check in checks.items():
         try:
-            yield step()
+            yield check()
         except Exception as error:  # whatever is broken here is itself the finding
-            name = getattr(step, "__name__", "memory").strip("_<>")
             yield Finding(name, f"{type(error).__name__}: {error}", ok=False)
     yield from _optional()
 
 
-def _installation() -> Finding:
+def _version() -> Finding:
     from edgeinfer import __version__
 
     text = (

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from math import prod
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
@@ -59,23 +59,24 @@ def lines(file: "GgufFile", *, full: bool) -> Iterator[str]:
     """Yield the report a person reads."""
     n_parts = len(file.parts)
     parts = f", {n_parts} parts" if n_parts > 1 else ""
-    yield f"{file.path}"
+    yield name_of(str(file.path))
     yield (
         f"GGUF version {file.version}, {amount(file.n_bytes, 'B')}{parts}, "
         f"alignment {file.alignment}, {len(file.metadata)} keys, {len(file.tensors)} tensors"
     )
     for warning in file.warnings:
-        yield f"warning: {warning}"
+        yield f"warning: {name_of(str(warning))}"
     yield ""
     width = max((len(key) for key in file.metadata), default=0)
     for key in file.metadata:
         kind = file.metadata.type_name(key)
-        yield f"{key:<{width}}  {kind:<12} {show(file.metadata[key], full=full)}"
+        yield f"{name_of(key):<{width}}  {kind:<12} {show(file.metadata[key], full=full)}"
     yield ""
     width = max((len(name) for name in file.tensors), default=0)
     for name, tensor in file.tensors.items():
         shape = " x ".join(f"{n}" for n in tensor.shape)
-        yield f"{name:<{width}}  {tensor.format.name:<8} {shape:>18}  {tensor.data.size:>13,} B"
+        n_bytes = tensor.data.size
+        yield f"{name_of(name):<{width}}  {tensor.format.name:<8} {shape:>18}  {n_bytes:>13,} B"
     yield ""
     totals = totals_by_format(file)
     for total in totals:
@@ -99,7 +100,7 @@ def as_object(file: "GgufFile", *, full: bool) -> dict[str, Any]:
         "version": file.version,
         "alignment": file.alignment,
         "bytes": file.n_bytes,
-        "parts": [str(part) for part in file.parts],
+        "parts": [str(part.path) for part in file.parts],
         "warnings": [str(warning) for warning in file.warnings],
         "metadata": {key: _json_value(file.metadata, key, full) for key in file.metadata},
         "tensors": [
@@ -129,6 +130,11 @@ def totals_by_format(file: "GgufFile") -> list[dict[str, Any]]:
     return sorted(totals.values(), key=lambda total: -total["bytes"])
 
 
+def name_of(text: str) -> str:
+    """Return a name as a line can hold it: a file may put any character into one."""
+    return text if text.isprintable() else repr(text)
+
+
 def show(value: Any, *, full: bool) -> str:
     """Return a metadata value on one line; long texts and arrays end with their length."""
     if isinstance(value, bool | int | float):
@@ -146,11 +152,16 @@ def show(value: Any, *, full: bool) -> str:
 def _json_value(metadata: "Metadata", key: str, full: bool) -> Any:
     value = metadata[key]
     if isinstance(value, bool | int | float | str):
-        return value
+        return _json_number(value)
     n_items = len(value)
     n_shown = n_items if full else min(n_items, SHOWN_ITEMS)
-    items = [_plain(value[index]) for index in range(n_shown)]
+    items = [_json_number(_plain(value[index])) for index in range(n_shown)]
     return items if n_shown == n_items else {"items": n_items, "first": items}
+
+
+def _json_number(value: Any) -> Any:
+    """Return NaN and infinity as text, which JSON cannot write as numbers."""
+    return value if not isinstance(value, float) or isfinite(value) else str(value)
 
 
 def _plain(item: Any) -> Any:

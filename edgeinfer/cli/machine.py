@@ -7,6 +7,7 @@ from pathlib import Path
 
 READ_BYTES = 256 << 20  # larger than any last-level cache of an ordinary machine
 CGROUP = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def cpu_name() -> str:
@@ -66,7 +67,7 @@ def affinity() -> tuple[int, int]:
 def quota_cpus() -> float | None:
     """Return the CPUs that the tightest cgroup (v2) around this process allows, if any does."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = OWN_GROUPS.read_text().splitlines()
     except OSError:
         return None
     group = next((line[3:] for line in lines if line.startswith("0::")), None)

@@ -125,6 +125,10 @@ class SamplingFlags:
         float | None,
         Option("--top-nsigma", "--top-n-sigma", rich_help_panel=SAMPLING, help="-1 is off."),
     ] = None
+    min_keep: Annotated[
+        int | None,
+        Option("--min-keep", rich_help_panel=SAMPLING, help="Fewest tokens to keep (default 0)."),
+    ] = None
     repeat_penalty: Annotated[
         float | None,
         Option("--repeat-penalty", rich_help_panel=SAMPLING, help="1 is off (default)."),
@@ -161,6 +165,14 @@ class SamplingFlags:
             "--dry-penalty-last-n",
             rich_help_panel=SAMPLING,
             help="Tokens DRY looks back on (default -1, all of them).",
+        ),
+    ] = None
+    dry_breakers: Annotated[
+        list[str] | None,
+        Option(
+            "--dry-sequence-breaker",
+            rich_help_panel=SAMPLING,
+            help="Text that a repetition does not reach across; repeatable.",
         ),
     ] = None
     xtc_probability: Annotated[

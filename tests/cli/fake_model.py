@@ -131,7 +131,7 @@ class FakeModel:
     def detokenize(self, ids):
         return "".join(chr(id) for id in ids if id != 1)
 
-    def apply_template(self, messages, *, add_generation_prompt=True):
+    def apply_template(self, messages, *, template_variables=None, add_generation_prompt=True):
         return "".join(f"<{m['role']}>{m['content']}" for m in messages)
 
     def stream(self, prompt, *, progress=None, **settings):

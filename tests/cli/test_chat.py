@@ -1,6 +1,9 @@
 """The chat's loop and its commands, over pipes and with a screen that a test reads."""
 
 import json
+import re
+from dataclasses import fields
+from typing import get_args
 
 import pytest
 
@@ -8,6 +11,7 @@ from edgeinfer.cli.__main__ import main
 from edgeinfer.cli.chat import converse
 from edgeinfer.cli.chat_commands import COMMANDS, is_command
 from edgeinfer.cli.chat_session import Session
+from edgeinfer.cli.options import SamplingFlags
 from edgeinfer.cli.progress import Line
 from edgeinfer.errors import InvalidParameterError
 from tests.cli.fake_model import FakeModel
@@ -262,9 +266,10 @@ def test_retry_asks_the_same_question_again():
     assert session.settings == {}
 
 
-def test_retry_with_a_fixed_seed_takes_another():
+def test_retry_with_a_fixed_seed_takes_the_next_choice():
     _, session = talk("one", "/retry", "/retry", settings={"seed": 5})
-    assert [settings["seed"] for _, settings in session.model.requests] == [5, 6, 7]
+    asked = [settings for _, settings in session.model.requests]
+    assert asked == [{"seed": 5}, {"seed": 5, "choice": 1}, {"seed": 5, "choice": 2}]
 
 
 def test_failed_retry_keeps_the_answer_it_was_to_replace():
@@ -321,6 +326,7 @@ def test_every_setting_is_an_argument_of_the_library():
     assert names <= arguments
     assert arguments - names == {
         "self",
+        "choice",
         "messages",
         "logit_bias",
         "logprobs",
@@ -328,6 +334,27 @@ def test_every_setting_is_an_argument_of_the_library():
         "tools",
         "template_variables",
     }
+
+
+def test_help_states_the_defaults_of_the_library():
+    from edgeinfer.engine.sampling import SamplingParams
+
+    params = SamplingParams()
+    stated = {}
+    for field in fields(SamplingFlags):
+        option = get_args(field.type)[1]
+        found = re.search(r"[Dd]efault (-?[\d.]*\d)|(-?[\d.]+) is off \(default\)", option.help)
+        if found:
+            stated[field.name] = float(found[1] or found[2])
+    assert len(stated) >= 18
+    assert stated == {name: getattr(params, name) for name in stated}
+
+
+def test_template_variables(chat_process, models):
+    assert chat_process(b"x\n", "--chat-template-kwargs", '{"enable_thinking": false}')[0] == 0
+    assert models[0].requests[0][1] == {"template_variables": {"enable_thinking": False}}
+    for wrong in ("{", "[1]"):
+        assert chat_process(b"x\n", "--chat-template-kwargs", wrong)[0] == 2
 
 
 def test_unknown_setting_in_the_session_is_an_error():

@@ -145,7 +145,7 @@ def test_tab_completes_commands(terminal):
     chat = terminal()
     chat.wait_for(PROMPT)
     chat.type("/tok", TAB)
-    chat.wait_for("/tokens")
+    chat.wait_for("ens")
     chat.type(ENTER)
     chat.wait_for("tokens of the context are used")
 

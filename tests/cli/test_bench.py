@@ -1,0 +1,116 @@
+"""`edgeinfer bench`: which steps it runs and what it reports; a counting executable runs them."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+
+from edgeinfer.cli.__main__ import main
+
+
+class CountingExecutable:
+    n_vocab = 1000
+    weights_bytes = 0
+    state_bytes = 0
+
+    def __init__(self, limits):
+        self.limits = limits
+        self.n_threads = limits.n_threads or 2
+        self.steps = []
+        self.closed = False
+
+    def run(self, batch, *, cancel=None):
+        from edgeinfer.kernels.backend import check_batch
+
+        check_batch(batch, self.limits, self.n_vocab)
+        self.steps.append((len(batch.tokens), int(batch.positions[0]), batch.wanted.tolist()))
+        return np.zeros((len(batch.wanted), self.n_vocab), np.float32)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def executables(monkeypatch):
+    made = []
+
+    class Backend:
+        name = "reference"
+
+        def compile(self, program, tensors, limits, *, progress=None):
+            made.append(CountingExecutable(limits))
+            return made[-1]
+
+    monkeypatch.setattr("edgeinfer.kernels.backend.choose", lambda name: Backend())
+    return made
+
+
+def bench(smollm2_path, capsys, *args):
+    assert main(["bench", str(smollm2_path), "--json", *args]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_objects_of_the_json_list(executables, smollm2_path, capsys):
+    results = bench(smollm2_path, capsys, "-p", "512", "-n", "128", "-r", "3", "-t", "2")
+    assert [result["test"] for result in results] == ["pp512", "tg128"]
+    for result in results:
+        assert len(result["samples"]) == 3
+        assert result["tokens_per_s"] == pytest.approx(statistics.fmean(result["samples"]))
+        assert result["stddev"] == pytest.approx(statistics.stdev(result["samples"]))
+        assert result["n_threads"] == 2
+        assert result["backend"] == "reference"
+        assert result["n_params"] == 134_515_008
+        assert result["model_bytes"] == 98_362_432
+        assert {"model", "isa", "cpu", "build"} <= result.keys()
+    assert executables[0].closed
+
+
+def test_prompt_runs_whole_and_anew_with_one_row_of_logits(executables, smollm2_path, capsys):
+    bench(smollm2_path, capsys, "-p", "512", "-n", "0", "-r", "2")
+    assert executables[0].steps == [(512, 0, [511])] * 3
+
+
+def test_long_prompt_runs_in_steps_of_the_batch_size(executables, smollm2_path, capsys):
+    bench(smollm2_path, capsys, "-p", "100", "-n", "0", "-r", "1", "-b", "64")
+    assert executables[0].steps == [(64, 0, [63]), (36, 64, [35])] * 2
+
+
+def test_answer_runs_token_by_token_after_a_short_warm_up(executables, smollm2_path, capsys):
+    bench(smollm2_path, capsys, "-p", "0", "-n", "10", "-r", "2")
+    run = [(1, position, [0]) for position in range(10)]
+    assert executables[0].steps == run[:8] + run + run
+
+
+def test_depth_is_read_before_each_repeat(executables, smollm2_path, capsys):
+    results = bench(smollm2_path, capsys, "-p", "0", "-n", "1", "-r", "2", "-d", "70")
+    assert executables[0].steps == [(70, 0, [69]), (1, 70, [0])] * 3
+    assert results[0]["n_depth"] == 70
+
+
+def test_lists_measure_every_combination(executables, smollm2_path, capsys):
+    results = bench(smollm2_path, capsys, "-p", "8,16", "-n", "4", "-r", "1", "-t", "1,2")
+    found = [(result["n_threads"], result["test"]) for result in results]
+    assert found == [(t, test) for t in (1, 2) for test in ("pp8", "pp16", "tg4")]
+    assert [executable.limits.n_ctx for executable in executables] == [16, 16]
+
+
+def test_table_is_in_the_words_of_the_field(executables, smollm2_path, capsys):
+    assert main(["bench", str(smollm2_path), "-p", "8", "-n", "4", "-r", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in lines[2].strip("|").split("|")] == [
+        "model", "size", "params", "backend", "threads", "test", "t/s",
+    ]  # fmt: skip
+    assert "| pp8 " in lines[4]
+    assert "| tg4 " in lines[5]
+    assert " ± " in lines[4]
+    assert len({len(line) for line in lines[2:]}) == 1
+
+
+def test_executable_is_closed_when_a_step_fails(executables, smollm2_path, monkeypatch):
+    def fail(self, batch, *, cancel=None):
+        raise MemoryError
+
+    monkeypatch.setattr(CountingExecutable, "run", fail)
+    assert main(["bench", str(smollm2_path), "-p", "8"]) == 4
+    assert executables[0].closed

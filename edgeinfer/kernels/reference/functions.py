@@ -12,8 +12,9 @@ ERF = np.frompyfunc(math.erf, 1, 1)
 
 
 def sigmoid(x: Floats) -> Floats:
-    """Return 1 / (1 + e^-x); below -88 e^-x would overflow, and the result is 6e-39 already."""
-    out = np.exp(-np.maximum(x, np.float32(-88)))
+    """Return 1 / (1 + e^-x); where e^-x overflows that is 0, as it should be."""
+    with np.errstate(over="ignore"):
+        out = np.exp(-x)
     out += 1
     return np.reciprocal(out, out=out)
 
@@ -31,7 +32,8 @@ def silu(x: Floats) -> Floats:
 
 def gelu_tanh(x: Floats) -> Floats:
     """Return 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
-    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    near = np.clip(x, np.float32(-100), np.float32(100))  # tanh is 1 long before; x^3 may overflow
+    inner = np.float32(math.sqrt(2 / math.pi)) * (near + np.float32(0.044715) * near**3)
     out: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
     return out
 

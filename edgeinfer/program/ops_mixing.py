@@ -13,7 +13,7 @@ ConvMask = Literal["causal", "centered"]
 HeadMap = Literal["tiled", "grouped"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Rope(Op):
     """Turn the first n = 2 * len(inv_freq) elements of each head by position-dependent angles.
 
@@ -43,7 +43,7 @@ class Rope(Op):
         self.need_like(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KvStore(Op):
     """Append keys (and values) at each token's slot of a KV; without v, values are a key prefix."""
 
@@ -58,7 +58,7 @@ class KvStore(Op):
             self.need(value.rows is Rows.TOKENS, "rows", value.rows.value, "T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Attention(Op):
     """out = softmax(scale q.k) v over the visible positions of a KV; heads share KV heads in runs.
 
@@ -98,7 +98,7 @@ class Attention(Op):
         self.need_same_rows(self.q, self.out)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Conv1d(Op):
     """Depthwise over time: out_t = sum_j weight[:, j] * x_(t - K + 1 + j) + bias, zeros before.
 
@@ -125,7 +125,7 @@ class Conv1d(Op):
         self.need_like(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SsmScan(Op):
     """The Mamba-2 recurrence. Head j uses group j / (heads / groups) of b and c.
 
@@ -162,7 +162,7 @@ class SsmScan(Op):
         self.need_like(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DeltaNet(Op):
     """The gated delta rule; value head h uses key head h % k_heads (tiled) or h / ratio (grouped).
 

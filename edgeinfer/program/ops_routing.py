@@ -10,7 +10,7 @@ Score = Literal["softmax", "sigmoid", "softmax_topk", "sqrt_softplus"]
 GroupScore = Literal["max", "top2"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Route(Op):
     """Choose k of E experts for each row, and their weights.
 
@@ -59,7 +59,7 @@ class Route(Op):
         self.need_same_rows(self.logits, self.ids, self.w)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ExpertLinear(Op):
     """Slot j of the k: out_j = scale[id_j] * (x_j weight[id_j]^T) + bias[id_j].
 
@@ -89,7 +89,7 @@ class ExpertLinear(Op):
         self.need_same_rows(self.x, self.ids, self.out)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Combine(Op):
     """out = sum over the k slots of w_j * y_j, in rank order."""
 

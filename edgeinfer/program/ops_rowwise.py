@@ -22,7 +22,7 @@ GatedFn = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Embed(Op):
     """out = scale * table[id], where id is the token, its position, or the fixed `row`.
 
@@ -47,7 +47,7 @@ class Embed(Op):
         self.need(self.out.rows is Rows.TOKENS, "rows of out", self.out.rows.value, "T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SelectRows(Op):
     """out = the rows of x whose logits are wanted, in order."""
 
@@ -61,7 +61,7 @@ class SelectRows(Op):
         self.need(self.out.rows is Rows.WANTED, "rows of out", self.out.rows.value, "R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pool(Op):
     """out = one row a sequence: the mean of its tokens summed in order, the first, or the last."""
 
@@ -77,7 +77,7 @@ class Pool(Op):
         self.need(self.out.rows is Rows.SEQUENCES, "rows of out", self.out.rows.value, "S")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RmsNorm(Op):
     """Per group of n = width / groups: out = x * (1 / sqrt(sum(x^2) / n + eps)) * weight.
 
@@ -100,7 +100,7 @@ class RmsNorm(Op):
         self.need_like(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LayerNorm(Op):
     """Per group: out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias."""
 
@@ -122,7 +122,7 @@ class LayerNorm(Op):
         self.need_like(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class L2Norm(Op):
     """Per group: out = x / sqrt(sum(x^2) + eps)."""
 
@@ -139,7 +139,7 @@ class L2Norm(Op):
         self.need_like(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Linear(Op):
     """out = scale * (x weight^T) + bias, with weight `[out.width, x.width]` and scale `[1]`."""
 
@@ -157,7 +157,7 @@ class Linear(Op):
         self.need_same_rows(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HeadLinear(Op):
     """Per head h: out_h = x_h weight_h^T, with weight `[heads, o, i]`."""
 
@@ -175,7 +175,7 @@ class HeadLinear(Op):
         self.need_same_rows(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Split(Op):
     """Cut each of the `groups` groups of x into pieces; outs[m] joins piece m of all groups."""
 
@@ -197,7 +197,7 @@ class Split(Op):
             self.need_same_rows(out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Concat(Op):
     """Join the groups of several values; where `repeat`, a one-group value serves every group."""
 
@@ -220,7 +220,7 @@ class Concat(Op):
         self.need_groups(self.out, self.groups)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Act(Op):
     """out = fn(x).
 
@@ -238,7 +238,7 @@ class Act(Op):
         self.need_like(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Gated(Op):
     """out = fn(g) * u; a g narrower than u gates u.width / g.width neighbours with each element.
 
@@ -262,7 +262,7 @@ class Gated(Op):
         self.need_same_rows(self.g, self.u)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Add(Op):
     """out = a + alpha * b (one multiply, then one add); b is a value like a, or a weight row."""
 
@@ -281,7 +281,7 @@ class Add(Op):
         self.need_like(self.out, self.a)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Mul(Op):
     """out = a * b, element by element; b is a value like a, a weight row, or a weight of one."""
 
@@ -299,7 +299,7 @@ class Mul(Op):
         self.need_like(self.out, self.a)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Scale(Op):
     """out = by * x; then times 1 + beta ln(1 + floor(pos / length)) where `temp` = (beta, length);
     then cap * tanh(out / cap) where cap > 0.
@@ -321,7 +321,7 @@ class Scale(Op):
         self.need_like(self.out, self.x)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Softmax(Op):
     """out = softmax of each row, the maximum subtracted first."""
 

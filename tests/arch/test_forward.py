@@ -30,7 +30,7 @@ def logits_of(path: Path, metadata: dict[str, Any], arrays: dict[str, Any], chun
         return run_tokens(executable, TOKENS, np.arange(len(TOKENS)), chunk)
 
 
-@pytest.mark.parametrize("chunk", [23, 5, 1])
+@pytest.mark.parametrize("chunk", [23, 5])
 @pytest.mark.parametrize("name", LLAMAS)
 def test_llama_matches_the_eager_pass(tmp_path: Path, name: str, chunk: int) -> None:
     metadata, arrays = tiny.llama(**LLAMAS[name])
@@ -38,7 +38,7 @@ def test_llama_matches_the_eager_pass(tmp_path: Path, name: str, chunk: int) -> 
     np.testing.assert_allclose(found, llama_logits(metadata, arrays, TOKENS), atol=2e-5)
 
 
-@pytest.mark.parametrize("chunk", [23, 5, 1])
+@pytest.mark.parametrize("chunk", [23, 5])
 def test_gemma3_matches_the_eager_pass(tmp_path: Path, chunk: int) -> None:
     metadata, arrays = tiny.gemma3()
     found = logits_of(tmp_path, metadata, arrays, chunk)

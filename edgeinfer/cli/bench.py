@@ -223,7 +223,7 @@ def _head(result: Result) -> str:
     rule = " | ".join("-" * width for _, width in COLUMNS)
     return (
         f"{result.cpu}, edgeinfer {result.build}\n\n"
-        f"| {titles} | {'t/s':>19} |\n| {rule} | {'-' * 18}: |"
+        f"| {titles} | {'t/s':>22} |\n| {rule} | {'-' * 21}: |"
     )
 
 
@@ -238,4 +238,5 @@ def _row(result: Result) -> str:
     )
     cells = (result.model[-24:], size, params, backend, str(result.n_threads), test)
     row = " | ".join(f"{cell:<{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
-    return f"| {row} | {result.tokens_per_s:>9.2f} ± {result.stddev:>7.2f} |"
+    rate = f"{result.tokens_per_s:.2f} ± {result.stddev:.2f}"
+    return f"| {row} | {rate:>22} |"

@@ -12,7 +12,7 @@ from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.text.bpe import BpeEncoder
 from edgeinfer.text.pretokenizers import pre_tokenizer
-from edgeinfer.text.special import MARKER_NAMES, SpecialTokens, Strip, retype
+from edgeinfer.text.special import MARKER_NAMES, Strip, retype
 from edgeinfer.text.spm import SpmEncoder
 from edgeinfer.text.vocabulary import (
     PREFIX,
@@ -59,7 +59,7 @@ class Parts:
 
     vocabulary: Vocabulary
     encoder: Encoder
-    special: SpecialTokens
+    strip: Strip
     frame: Frame
     stop_ids: frozenset[int]
     warnings: tuple[str, ...]
@@ -103,7 +103,7 @@ def read_parts(metadata: Metadata, where: str) -> Parts:
     return Parts(
         vocabulary,
         encoder,
-        SpecialTokens(vocabulary, _strip_rule(metadata, vocabulary)),
+        _strip_rule(metadata, vocabulary),
         _frame(metadata, len(vocabulary), defaults, eos_id, warnings),
         stop_ids,
         tuple(warnings),

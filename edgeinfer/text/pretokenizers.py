@@ -3,7 +3,8 @@
 Goes in: the name in `tokenizer.ggml.pre`. Comes out: regular expressions, applied in order, each
 isolating its matches, and the few switches that go with the name. The expressions are facts of the
 models' published tokenizers, in the syntax of Oniguruma. An unknown name is an error: a wrong
-expression gives wrong ids for every third text, and nothing else would show it.
+expression gives wrong ids for every third text, and nothing else would show it. Left out are
+superbpe, tiny_aya and cohere2moe, whose expressions take time quadratic in a run of digits.
 """
 
 from dataclasses import dataclass
@@ -147,11 +148,9 @@ _ROWS: tuple[tuple[str, PreTokenizer], ...] = (
     ("tekken", PreTokenizer((_cased(r"\p{N}", ""),), ignore_merges=True, add_bos=True)),
     ("gpt-4o o200k llama4 kanana2 talkie minimax-m2", PreTokenizer((_GPT4O,))),
     ("granite-embed-multi-97m", PreTokenizer((_GPT4O,), ignore_merges=True)),
-    ("tiny_aya cohere2moe", PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O))),
     ("bloom poro-chat gpt3-finnish", PreTokenizer((_BLOOM,))),
     ("viking", PreTokenizer((_BLOOM, r"\p{N}"))),
     ("chameleon", PreTokenizer(_CHAMELEON, add_bos=True)),
-    ("superbpe", PreTokenizer((r"\p{N}+", r"(?=(\d{3})+(?!\d))"))),
     ("bailingmoe bailingmoe2 llada-moe", PreTokenizer((_BAILING,))),
     ("seed-coder", PreTokenizer((_SEED,))),
     ("laguna", PreTokenizer((_LINES, _QWEN2))),

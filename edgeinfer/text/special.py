@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgeinfer.text.vocabulary import TokenType, Vocabulary
 
 # Converters often leave these NORMAL or USER_DEFINED. A token so spelled is a control token all the
@@ -114,8 +116,9 @@ class SpecialTokens:
         self._ids: dict[str, int] = {}
         self._strip = strip
         ids = vocabulary.ids_of(TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED)
-        for token_id in ids:
-            text = vocabulary.text(token_id).decode(errors="surrogateescape")
+        texts = vocabulary.texts(np.array(ids, np.int64))
+        for token_id, raw in zip(ids, texts, strict=True):
+            text = raw.decode(errors="surrogateescape")
             if text:
                 self._ids.setdefault(text, token_id)
         always = set(vocabulary.ids_of(TokenType.USER_DEFINED))
@@ -130,7 +133,7 @@ class SpecialTokens:
                 lengths.append(len(text))
         for lengths in self._lengths.values():
             lengths.sort(reverse=True)
-        first = "".join(sorted({re.escape(text[0]) for text in self._ids}))
+        first = "".join(sorted(map(re.escape, {text[0] for text in self._ids})))
         self._first = re.compile(f"[{first}]" if first else r"(?!)")
 
     def split(

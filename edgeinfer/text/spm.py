@@ -84,7 +84,7 @@ def model_proto(vocabulary: Vocabulary, unknown_id: int | None, *, byte_fallback
     """
     types = vocabulary.types.copy()
     whole = (TokenType.UNKNOWN, TokenType.USER_DEFINED, TokenType.UNDEFINED)
-    types[np.isin(types, whole)] = TokenType.CONTROL
+    types[vocabulary.ids_of(*whole)] = TokenType.CONTROL
     texts = vocabulary.strings
     extra = b""
     if unknown_id is None:
@@ -161,8 +161,7 @@ def _interleave(gap: int, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
 
 def _varints(values: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return each value in [0, 2**28) as four varint bytes, (n, 4)."""
-    shifted = values[:, None] >> np.array([0, 7, 14, 21])
-    out: npt.NDArray[np.uint8] = ((shifted & 0x7F) | np.array([0x80, 0x80, 0x80, 0])).astype(
-        np.uint8
-    )
+    out = np.empty((len(values), 4), np.uint8)
+    for byte, more in enumerate((0x80, 0x80, 0x80, 0)):
+        out[:, byte] = (values >> (7 * byte)) & 0x7F | more
     return out

@@ -14,6 +14,7 @@ from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.text.chat import ChatTemplate, template_from_metadata
 from edgeinfer.text.kinds import Parts, read_parts
+from edgeinfer.text.special import SpecialTokens
 
 
 class Tokenizer:
@@ -26,9 +27,10 @@ class Tokenizer:
         self._parts = parts
         self._vocabulary = parts.vocabulary
         self._encoder = parts.encoder
-        self._special = parts.special
+        self._special_tokens: SpecialTokens | None = None
         self._frame = parts.frame
         self._chat_template = chat_template
+        self._pieces: dict[int, bytes] = {}
         self._ready = False
         self._lock = threading.Lock()
 
@@ -80,6 +82,7 @@ class Tokenizer:
         """Return this tokenizer with another chat template, or without one."""
         self.prepare()
         other = Tokenizer(self._parts, template)
+        other._special_tokens = self._special_tokens
         other._ready = True
         return other
 
@@ -98,6 +101,7 @@ class Tokenizer:
             return
         with self._lock:
             if not self._ready:
+                self._special_tokens = SpecialTokens(self._vocabulary, self._parts.strip)
                 self._encoder.prepare()
                 self._ready = True
 
@@ -179,15 +183,29 @@ class Tokenizer:
         Raises:
             InvalidParameterError: the id is out of range.
         """
-        if isinstance(token_id, bool) or not 0 <= token_id < self.n_vocab:
-            raise InvalidParameterError(
-                f"token id: found {token_id!r} (allowed 0 to {self.n_vocab - 1})"
-            )
-        return self._encoder.piece(int(token_id))
+        piece = self._pieces.get(token_id)
+        if piece is None or isinstance(token_id, bool):
+            self._pieces[token_id] = piece = self._encoder.piece(self._checked(token_id))
+        return piece
 
     def is_control(self, token_id: int) -> bool:
         """Return whether a token stands for no text (BOS, turn markers, unknown)."""
         return token_id in self._special.controls
+
+    @property
+    def _special(self) -> SpecialTokens:
+        self.prepare()
+        assert self._special_tokens is not None
+        return self._special_tokens
+
+    def _checked(self, token_id: int) -> int:
+        if hasattr(token_id, "__index__") and not isinstance(token_id, bool):
+            index = token_id.__index__()
+            if 0 <= index < self.n_vocab:
+                return index
+        raise InvalidParameterError(
+            f"token id: found {token_id!r} (allowed 0 to {self.n_vocab - 1})"
+        )
 
     def _encode(self, text: str, parse_special: bool, barred: frozenset[int]) -> list[int]:
         try:

@@ -69,26 +69,51 @@ class Vocabulary:
             )
         return self.strings.bytes_at(token_id)
 
+    def texts(self, ids: npt.NDArray[np.integer[Any]]) -> list[bytes]:
+        """Return the texts of several tokens; ids (n,), each in [0, n_vocab)."""
+        begins = self.strings.starts[ids]
+        ends = begins + self.strings.lengths[ids]
+        buffer = self.strings.buffer.data
+        return [bytes(buffer[a:b]) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+
     def find(self, texts: Iterable[bytes]) -> dict[bytes, int]:
         """Return the ids of those of a few texts that are tokens, without a table of all."""
         wanted = {text for text in texts if text}
-        starts, lengths = self.strings.starts, self.strings.lengths
-        filled = np.flatnonzero(lengths)
-        first = self.strings.buffer[starts[filled]].astype(np.int64)
-        last = self.strings.buffer[starts[filled] + lengths[filled] - 1]
-        keys = (lengths[filled] << 16) | (first << 8) | last
-        wanted_keys = [(len(text) << 16) | (text[0] << 8) | text[-1] for text in wanted]
-        likely = filled[np.isin(keys, np.array(wanted_keys, np.int64))]
+        if not wanted:
+            return {}
+        keys = np.array(
+            sorted(
+                (len(text) << 24) | (text[0] << 16) | (text[min(1, len(text) - 1)] << 8) | text[-1]
+                for text in wanted
+            ),
+            np.int64,
+        )
+        # np.isin would import numpy.ma, which costs more than all of this.
+        known = self._keys()
+        likely = np.flatnonzero(keys[np.searchsorted(keys[:-1], known)] == known)
         found: dict[bytes, int] = {}
-        for token_id in likely.tolist():
-            text = self.strings.bytes_at(token_id)
+        for token_id, text in zip(likely.tolist(), self.texts(likely), strict=True):
             if text in wanted:
                 found.setdefault(text, token_id)
         return found
 
+    def _keys(self) -> npt.NDArray[np.int64]:
+        """Return length, first, second and last byte of each text as one number, (n_vocab,)."""
+        buffer, starts, lengths = self.strings.buffer, self.strings.starts, self.strings.lengths
+        keys = lengths << 24
+        # An empty text has no bytes to read; its key, of length 0, is nobody's.
+        starts = np.minimum(starts, len(buffer) - 1)
+        ends = np.maximum(lengths - 1, 0)
+        for shift, offset in ((16, 0), (8, np.minimum(ends, 1)), (0, ends)):
+            keys |= buffer[starts + offset].astype(np.int64) << shift
+        return keys
+
     def ids_of(self, *types: TokenType) -> list[int]:
         """Return the ids of the tokens of these types, ascending."""
-        return np.flatnonzero(np.isin(self.types, types)).tolist()
+        wanted = np.zeros(256, np.bool_)
+        wanted[list(types)] = True
+        ids: list[int] = np.flatnonzero(wanted[self.types]).tolist()
+        return ids
 
     def byte_tokens(self) -> dict[int, int]:
         """Return token id -> byte value of the BYTE tokens, `<0x00>` to `<0xFF>`.
@@ -97,8 +122,8 @@ class Vocabulary:
             ModelFormatError: one is spelled otherwise, or some of the 256 are missing or double.
         """
         values: dict[int, int] = {}
-        for token_id in self.ids_of(TokenType.BYTE):
-            text = self.strings.bytes_at(token_id)
+        ids = self.ids_of(TokenType.BYTE)
+        for token_id, text in zip(ids, self.texts(np.array(ids, np.int64)), strict=True):
             match = _BYTE_TOKEN.match(text)
             if match is None:
                 raise ModelFormatError(

@@ -82,7 +82,7 @@ def test_stripping_tokens_swallow_white_space() -> None:
 
 @given(st.text("ab<|im_end>one two[X]/s", max_size=40), st.booleans())
 def test_pieces_join_to_the_text(text: str, parse: bool) -> None:
-    pieces = list(PLAIN._parts.special.split(text, parse))
+    pieces = list(PLAIN._special.split(text, parse))
 
     spelled = [TOKENS[p] if isinstance(p, int) else p for p in pieces]
     assert "".join(spelled) == text

@@ -119,8 +119,8 @@ def test_empty_and_very_long_tokens_load() -> None:
     assert bpe(tokens=["a", "b", "ab", "", ""], token_type=np.ones(5, np.int32)).encode("ab") == [2]
 
 
-@pytest.mark.parametrize("token_id", [-1, 4, 2**31, 2**70, True])
-def test_id_out_of_range_is_refused(token_id: int) -> None:
+@pytest.mark.parametrize("token_id", [-1, 4, 2**31, 2**70, True, 0.5, "0", None])
+def test_id_out_of_range_is_refused(token_id: Any) -> None:
     tokenizer = bpe()
 
     with pytest.raises(InvalidParameterError, match="allowed 0 to 3"):

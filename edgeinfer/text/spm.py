@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.errors import ModelFormatError
+from edgeinfer.loader.strings import StringArray
 from edgeinfer.text.vocabulary import TEXTUAL, TokenType, Vocabulary
 
 _MARK = "\u2581"
@@ -82,37 +83,12 @@ def model_proto(vocabulary: Vocabulary, unknown_id: int | None, *, byte_fallback
 
         0A LLLLLLLL 0A llllllll | text | 15 ssssssss 18 t
     """
-    types = vocabulary.types.copy()
-    whole = (TokenType.UNKNOWN, TokenType.USER_DEFINED, TokenType.UNDEFINED)
-    types[vocabulary.ids_of(*whole)] = TokenType.CONTROL
-    texts = vocabulary.strings
-    extra = b""
-    if unknown_id is None:
-        unknown_ids = vocabulary.ids_of(TokenType.UNKNOWN)
-        unknown_id = unknown_ids[0] if unknown_ids else None
-    if unknown_id is not None:
-        types[unknown_id] = TokenType.UNKNOWN
-    elif byte_fallback:
-        extra = b"\x0a\x0b\x0a\x07<no-unk\x18\x02"
-    else:
-        raise ModelFormatError(
-            f"{vocabulary.where}: token table: found neither an unknown token nor byte tokens "
-            "(need one of them, for characters that are no token)"
-        )
-    starts, lengths = texts.starts, texts.lengths
-    # The library takes pieces of 1 to 7999 bytes; others never come out of merges in practice.
-    odd = np.flatnonzero((lengths == 0) | (lengths > _MAX_PIECE_BYTES))
-    if odd.size:
-        named = texts.tobytes_list()
-        for token_id in odd.tolist():
-            named[token_id] = b"\x01token %d" % token_id
-            types[token_id] = TokenType.CONTROL
-        texts = type(texts).from_strings(named, where=texts.where)
-        starts, lengths = texts.starts, texts.lengths
+    types, extra = _library_types(vocabulary, unknown_id, byte_fallback)
+    texts = _library_texts(vocabulary.strings, types)
     scores = vocabulary.scores
     if scores is None:
         raise ModelFormatError(f"{vocabulary.where}: key 'tokenizer.ggml.scores': missing")
-    frames = _frames(texts.buffer, starts, lengths, scores, types)
+    frames = _frames(texts.buffer, texts.starts, texts.lengths, scores, types)
     trainer = b"\x18\x02" + (b"\x98\x02\x01" if byte_fallback else b"")
     normalizer = b"\x0a\x08identity\x18\x00\x20\x00\x28\x01"
     return b"".join(
@@ -123,6 +99,40 @@ def model_proto(vocabulary: Vocabulary, unknown_id: int | None, *, byte_fallback
             b"\x1a" + bytes([len(normalizer)]) + normalizer,
         )
     )
+
+
+def _library_types(
+    vocabulary: Vocabulary, unknown_id: int | None, byte_fallback: bool
+) -> tuple[npt.NDArray[np.uint8], bytes]:
+    """Return the types for the library, which wants one UNKNOWN, and a frame for it if needed."""
+    types = vocabulary.types.copy()
+    # Cut out of texts before they come here.
+    whole = (TokenType.UNKNOWN, TokenType.USER_DEFINED, TokenType.UNDEFINED)
+    types[vocabulary.ids_of(*whole)] = TokenType.CONTROL
+    if unknown_id is None:
+        unknown_id = next(iter(vocabulary.ids_of(TokenType.UNKNOWN)), None)
+    if unknown_id is not None:
+        types[unknown_id] = TokenType.UNKNOWN
+        return types, b""
+    if byte_fallback:
+        return types, b"\x0a\x0b\x0a\x07<no-unk\x18\x02"
+    raise ModelFormatError(
+        f"{vocabulary.where}: token table: found neither an unknown token nor byte tokens "
+        "(need one of them, for characters that are no token)"
+    )
+
+
+def _library_texts(texts: StringArray, types: npt.NDArray[np.uint8]) -> StringArray:
+    """Rename texts the library cannot take (not 1 to 7999 bytes) and keep them out of merges."""
+    lengths = texts.lengths
+    odd = np.flatnonzero((lengths == 0) | (lengths > _MAX_PIECE_BYTES))
+    if not odd.size:
+        return texts
+    named = texts.tobytes_list()
+    for token_id in odd.tolist():
+        named[token_id] = b"\x01token %d" % token_id
+    types[odd] = TokenType.CONTROL
+    return StringArray.from_strings(named, where=texts.where)
 
 
 def _frames(

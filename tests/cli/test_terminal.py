@@ -119,7 +119,9 @@ def test_ctrl_d_leaves_with_0(terminal):
 def test_ctrl_c_on_a_half_typed_line_clears_it(terminal):
     chat = terminal()
     chat.wait_for(PROMPT)
-    chat.type("half", CTRL_C, "whole", ENTER)
+    chat.type("half")
+    chat.wait_for("half")
+    chat.type(CTRL_C, "whole", ENTER)
     chat.wait_for("You said: whole.")
 
 
@@ -128,8 +130,10 @@ def test_lines_continue_after_a_backslash_and_inside_a_fence(terminal):
     chat.wait_for(PROMPT)
     chat.type("one \\", ENTER, "two", ENTER)
     chat.wait_for("You said: one \r\ntwo.")
+    chat.wait_for(PROMPT)
     chat.type('"""three', ENTER, 'four"""', ENTER)
     chat.wait_for("You said: three\r\nfour.")
+    chat.wait_for(PROMPT)
     chat.type("five", ESCAPE + ENTER, "six", ENTER)
     chat.wait_for("You said: five\r\nsix.")
 
@@ -188,6 +192,7 @@ def test_error_is_shown_and_the_chat_goes_on(terminal):
     chat.wait_for(PROMPT)
     chat.type("overflow", ENTER)
     chat.wait_for("error: prompt: found 9999 tokens")
+    chat.wait_for(PROMPT)
     chat.type("hi", ENTER)
     chat.wait_for("You said: hi.")
 

@@ -108,6 +108,13 @@ def test_closing_keeps_what_was_read(driver):
     assert list(stream) == []
 
 
+def test_closing_at_the_end_changes_nothing(driver):
+    with open_stream(driver, max_tokens=3) as stream:
+        list(stream)
+
+    assert stream.completion.finish_reason == "length"
+
+
 def test_cancel_from_another_thread_ends_the_iteration(driver):
     stream = open_stream(driver, max_tokens=500)
     first = next(stream)

@@ -222,6 +222,20 @@ def test_a_failing_sampler_ends_its_own_sequence_only():
     assert good.tokens[6:] == answer(make_engine(), prompt(6), max_tokens=8)
 
 
+def test_nothing_of_a_failed_sequence_is_used_again():
+    class Failing:
+        def sample(self, logits, history, position):
+            raise NonFiniteError("logits: found NaN")
+
+    engine, bad = make_engine(), make_sequence(prompt(100))
+    bad.sampler = Failing()
+    run(engine, bad)
+    again = make_sequence(prompt(100))
+    run(engine, again)
+
+    assert again.n_cached == 0
+
+
 def test_damaged_rows_are_an_error():
     engine, sequence = make_engine(), make_sequence(prompt(5), max_tokens=0, all_rows=True)
     engine.executable.run = lambda batch, cancel: np.full((5, N_VOCAB), np.nan, np.float32)

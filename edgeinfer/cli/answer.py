@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgeinfer.cli.chat_screen import Screen
+from edgeinfer.errors import CancelledError
 
 if TYPE_CHECKING:
     from edgeinfer.completion import Completion, CompletionStream, PromptProgress
@@ -81,7 +82,12 @@ def write_answer(
     def on_prompt(n_done: int, n_total: int, n_cached: int) -> None:
         line.update("reading", n_done - n_cached, n_total - n_cached, "tokens")
 
-    stream = start(on_prompt)
+    try:
+        stream = start(on_prompt)
+    except KeyboardInterrupt:
+        if not stoppable:
+            raise
+        raise CancelledError("stopped; the question is taken back") from None
     try:
         for chunk in stream:
             if not pieces:

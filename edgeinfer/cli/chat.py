@@ -1,6 +1,7 @@
 """`edgeinfer chat`: a model's name in, a conversation with it in the terminal or over pipes."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,32 +33,70 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "smollm2"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningFlags:
+    """What a chat begins with."""
+
+    prompt: Annotated[
+        str | None, Option("--prompt", "-p", help="Say this first, then go on as usual.")
+    ] = None
+    system: Annotated[
+        str | None, Option("--system-prompt", "--system", "-sys", help="The system prompt.")
+    ] = None
+    system_file: Annotated[
+        Path | None, Option("--system-prompt-file", "-sysf", help="Read the system prompt.")
+    ] = None
+    template_kwargs: Annotated[
+        str | None,
+        Option("--chat-template-kwargs", metavar="JSON", help="Variables for the chat template."),
+    ] = None
+
+    def system_text(self) -> str | None:
+        """Return the system prompt, if there is one."""
+        if self.system_file is None:
+            return self.system
+        if self.system is not None:
+            raise InvalidParameterError(
+                "--system-prompt and --system-prompt-file: found both (give one of them)"
+            )
+        return read_text(self.system_file)
+
+    def template_variables(self) -> dict[str, Any]:
+        """Return the argument of `Model.stream_chat` that the JSON stands for, or nothing."""
+        if self.template_kwargs is None:
+            return {}
+        try:
+            variables = json.loads(self.template_kwargs)
+        except (ValueError, RecursionError) as error:
+            raise InvalidParameterError(f"--chat-template-kwargs: is not JSON: {error}") from None
+        if not isinstance(variables, dict):
+            raise InvalidParameterError(
+                f"--chat-template-kwargs: found {self.template_kwargs} (need a JSON object)"
+            )
+        return {"template_variables": variables}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenFlags:
+    """How a chat is shown."""
+
+    stats: Annotated[bool, Option("--stats", help="Show the speed of each answer.")] = False
+    simple: Annotated[bool, Option("--simple-io", help="No line editing.")] = False
+    no_history: Annotated[bool, Option("--no-history", help="Do not remember what is typed.")] = (
+        False
+    )
+
+
 @with_flags
 def chat(
     model: ModelArgument = None,
     model_option: ModelOption = None,
-    prompt: Annotated[
-        str | None, Option("--prompt", "-p", help="Say this first, then go on as usual.")
-    ] = None,
-    system: Annotated[
-        str | None, Option("--system-prompt", "--system", "-sys", help="The system prompt.")
-    ] = None,
-    system_file: Annotated[
-        Path | None, Option("--system-prompt-file", "-sysf", help="Read the system prompt.")
-    ] = None,
-    template_kwargs: Annotated[
-        str | None,
-        Option("--chat-template-kwargs", metavar="JSON", help="Variables for the chat template."),
-    ] = None,
+    *,
+    opening: OpeningFlags,
     single_turn: Annotated[
         bool, Option("--single-turn", "-st", help="Leave after one answer.")
     ] = False,
-    stats: Annotated[bool, Option("--stats", help="Show the speed of each answer.")] = False,
-    simple: Annotated[bool, Option("--simple-io", help="No line editing.")] = False,
-    no_history: Annotated[
-        bool, Option("--no-history", help="Do not remember what is typed.")
-    ] = False,
-    *,
+    shown: ScreenFlags,
     answer: AnswerFlags,
     sampling: SamplingFlags,
     bias: BiasFlags,
@@ -68,34 +107,18 @@ def chat(
     In the terminal, /help lists the commands of a chat. Over a pipe, each line is a message and
     only the answers are printed.
     """
-    if system is not None and system_file is not None:
-        raise InvalidParameterError("--system-prompt and --system-prompt-file: give one of them")
-    if system_file is not None:
-        system = read_text(system_file)
-    screen = choose_screen(names(), history=None if no_history else history_file(), simple=simple)
     name = choose_model(model, model_option, DEFAULT_MODEL)
-    variables = template_variables(template_kwargs)
+    system, variables = opening.system_text(), opening.template_variables()
+    history = None if shown.no_history else history_file()
+    screen = choose_screen(names(), history=history, simple=shown.simple)
     with load_model(name, loading) as loaded:
         need_template(loaded, name)
         fixed = bias.settings(loaded.tokenizer.stop_ids) | variables
-        session = Session(loaded, Conversation(system), fixed, show_stats=stats)
+        session = Session(loaded, Conversation(system), fixed, show_stats=shown.stats)
         session.replace_settings(given(answer, sampling))
         if screen.interactive:
             screen.note(f"{name}, {loaded.n_ctx:,} tokens of context; /help lists the commands")
-        converse(session, screen, first=prompt, single_turn=single_turn)
-
-
-def template_variables(text: str | None) -> dict[str, Any]:
-    """Return the argument of `Model.stream_chat` that a JSON object stands for, or nothing."""
-    if text is None:
-        return {}
-    try:
-        variables = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidParameterError(f"--chat-template-kwargs: is not JSON: {error}") from None
-    if not isinstance(variables, dict):
-        raise InvalidParameterError(f"--chat-template-kwargs: found {text} (need a JSON object)")
-    return {"template_variables": variables}
+        converse(session, screen, first=opening.prompt, single_turn=single_turn)
 
 
 def need_template(model: "Model", name: str) -> None:
@@ -112,8 +135,8 @@ def converse(
 ) -> None:
     """Read messages and answer them until the end of input, /exit, or a Ctrl-C at the prompt.
 
-    A failed turn leaves the conversation as it was. A person reads why and goes on; a script gets
-    the error.
+    A failed turn leaves the messages as they were; files read for it have to be read again. A
+    person reads why it failed and goes on, a script gets the error.
     """
     text = first
     while True:

@@ -2,9 +2,9 @@
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -26,31 +26,62 @@ from edgeinfer.cli.options import (
 )
 from edgeinfer.errors import InvalidParameterError
 
+if TYPE_CHECKING:
+    from edgeinfer.model import Model
+
 STDIN = Path("-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptFlags:
+    """Where the prompt comes from and how it is read."""
+
+    prompt: Annotated[
+        str | None, Option("--prompt", "-p", help="The text to continue.", show_default=False)
+    ] = None
+    file: Annotated[
+        Path | None,
+        Option("--file", "-f", help="Read the prompt from a file, - is stdin; goes before -p."),
+    ] = None
+    parse_special: Annotated[
+        bool,
+        Option("--parse-special", "--raw", help="Read <|names|> of special tokens as tokens."),
+    ] = False
+    escape: Annotated[
+        bool, Option("--escape", "-e", help=r"Replace \n, \t and the like in -p and --stop.")
+    ] = False
+
+    def text(self) -> str:
+        """Return the prompt; where stdin or a file is to give it, an empty one is an error."""
+        file = STDIN if self.prompt is None and self.file is None else self.file
+        parts = []
+        if file is not None:
+            parts.append(stdin_text() if file == STDIN else read_text(file))
+        if self.prompt is not None:
+            parts.append(unescape(self.prompt) if self.escape else self.prompt)
+        text = "\n".join(parts)
+        if not text and self.prompt is None:
+            raise InvalidParameterError("prompt: found no text (give it with -p, -f or on stdin)")
+        return text
+
+    def ids(self, model: "Model", text: str) -> list[int]:
+        """Return the tokens of the prompt."""
+        ids = model.tokenize(text, parse_special=self.parse_special)
+        # A prompt that spells its special tokens may begin with BOS, which is added already.
+        if self.parse_special and ids[:2] == [model.tokenizer.bos_id] * 2:
+            del ids[0]
+        return ids
 
 
 @with_flags
 def run(
     model: ModelArgument = None,
     model_option: ModelOption = None,
-    prompt: Annotated[
-        str | None, Option("--prompt", "-p", help="The text to continue.", show_default=False)
-    ] = None,
-    file: Annotated[
-        Path | None,
-        Option("--file", "-f", help="Read the prompt from a file, - is stdin; goes before -p."),
-    ] = None,
-    parse_special: Annotated[
-        bool,
-        Option("--parse-special", "--raw", help="Read <|names|> of special tokens as tokens."),
-    ] = False,
-    escape: Annotated[
-        bool, Option("--escape", "-e", help=r"Replace \n, \t and the like in -p and --stop.")
-    ] = False,
+    *,
+    prompt: PromptFlags,
     echo: Annotated[bool, Option("--echo", help="Print the prompt before its completion.")] = False,
     stats: Annotated[bool, Option("--stats", help="Show the speed on stderr.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object at the end.")] = False,
-    *,
     answer: AnswerFlags,
     sampling: SamplingFlags,
     bias: BiasFlags,
@@ -62,19 +93,15 @@ def run(
     on stdin when neither is given. No chat template is applied: 'edgeinfer chat' does that.
     """
     name = choose_model(model, model_option)
-    if escape:
-        prompt = None if prompt is None else unescape(prompt)
-        answer = replace(answer, stop=[unescape(stop) for stop in answer.stop or []])
-    text = prompt_text(prompt, file)
+    text = prompt.text()
     settings = given(answer, sampling)
+    if prompt.escape and "stop" in settings:
+        settings["stop"] = [unescape(stop) for stop in settings["stop"]]
     with load_model(name, loading) as loaded:
-        ids = loaded.tokenize(text, parse_special=parse_special)
-        # A prompt that spells its special tokens may begin with BOS, which is added already.
-        if parse_special and ids[:2] == [loaded.tokenizer.bos_id] * 2:
-            del ids[0]
+        ids = prompt.ids(loaded, text)
         settings |= bias.settings(loaded.tokenizer.stop_ids)
         screen = QuietScreen() if as_json else PipeScreen()
-        if echo and not as_json:
+        if echo:
             screen.write(text)
         reply = write_answer(
             lambda progress: loaded.stream(ids, progress=progress, **settings),
@@ -92,21 +119,6 @@ class QuietScreen(PipeScreen):
 
     def write(self, piece: str) -> None:
         pass
-
-
-def prompt_text(prompt: str | None, file: Path | None) -> str:
-    """Return the prompt; where stdin or a file is to give it, an empty one is an error."""
-    if prompt is None and file is None:
-        file = STDIN
-    parts = []
-    if file is not None:
-        parts.append(stdin_text() if file == STDIN else read_text(file))
-    if prompt is not None:
-        parts.append(prompt)
-    text = "\n".join(parts)
-    if not text and prompt is None:
-        raise InvalidParameterError("prompt: found no text (give it with -p, -f or on stdin)")
-    return text
 
 
 def stdin_text() -> str:

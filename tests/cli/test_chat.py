@@ -165,6 +165,21 @@ def test_interrupt_at_the_prompt_leaves():
         talk("one", KeyboardInterrupt())
 
 
+def test_interrupt_before_the_stream_stands_takes_the_question_back():
+    session = Session(FakeModel())
+
+    def interrupted(*args, **settings):
+        raise KeyboardInterrupt
+
+    session.model.stream_chat = interrupted
+    screen = ListScreen("one")
+    converse(session, screen)
+    assert screen.notes == ["error: stopped; the question is taken back"]
+    assert contents(session) == []
+    with pytest.raises(KeyboardInterrupt):
+        converse(session, ListScreen("one", interactive=False))
+
+
 def test_empty_answer_takes_the_question_back():
     screen, session = talk("silent", "one")
     assert contents(session) == ["one", "You said: one."]

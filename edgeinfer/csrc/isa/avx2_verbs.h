@@ -18,7 +18,7 @@ typedef vi vs; /* the scale twice in each lane, as int16 */
 #define EI_RUN(bound, n) (EI_RUN_FITS(bound) >= (n) ? (n) : EI_RUN_FITS(bound) >= 4 ? 4 : EI_RUN_FITS(bound) >= 2 ? 2 : 1)
 #define EI_SIGNED_BIAS 0
 #define EI_MAX_COLUMNS 4
-#define EI_ATTENTION_VECTORS 4
+#define EI_ATTENTION_VECTORS 6
 
 #define HALVES(type, op, x, y) ((type){op((x).a, (y).a), op((x).b, (y).b)})
 

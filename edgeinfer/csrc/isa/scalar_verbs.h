@@ -6,6 +6,12 @@
  */
 #include "../base.h"
 
+/* lanes are loops here: inlining and unrolling the templates on top of them only costs compile time (gcc 12: minutes) */
+#undef EI_UNROLL
+#define EI_UNROLL
+#undef EI_INLINE
+#define EI_INLINE static inline
+
 typedef struct {
     float v[16];
 } vf;
@@ -22,10 +28,11 @@ typedef vi vs;
 #define EI_RUN(bound, n) (n)
 /* what vb_signed adds to signed bytes before va_dot_s8; the template takes it back from the sums */
 #define EI_SIGNED_BIAS 0
-#define EI_MAX_COLUMNS 4
-#define EI_ATTENTION_VECTORS 4
+#define EI_MAX_COLUMNS 1
+/* accumulators of an attention tile; 1 keeps the compiler from spending minutes on a fallback */
+#define EI_ATTENTION_VECTORS 1
 
-#define EACH for (int i = 0; i < 16; i++)
+#define EACH _Pragma("GCC unroll 1") for (int i = 0; i < 16; i++)
 
 EI_INLINE vf vf_zero(void) {
     return (vf){{0}};

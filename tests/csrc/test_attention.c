@@ -1,0 +1,264 @@
+/* tests/csrc/test_attention.c: every ISA's attention equals the law bit for bit, however rows are grouped. */
+#include "inputs.h"
+#include "law.h"
+
+enum { CONTEXT = 700, N_PAGES = (CONTEXT + 63) / 64, MOST_ROWS = EI_ATTENTION_ROWS };
+
+/* One sequence in a page pool whose unwritten slots are NaN and whose last page ends at an unreadable one. */
+typedef struct {
+    ei_kv kv;
+    guarded keys, values;
+    int32_t pages[N_PAGES];
+} store;
+
+static void fill_nan(uint16_t *p, size_t n) {
+    for (size_t i = 0; i < n; i++) p[i] = 0x7e01;
+}
+
+static store store_new(int32_t n_kv_heads, int32_t key_dim, int32_t value_dim, int32_t window) {
+    size_t n = (size_t)N_PAGES * (size_t)n_kv_heads * 64;
+    store s = {.kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim, .window = window},
+               .keys = guarded_new(n * (size_t)key_dim * 2),
+               .values = guarded_new(n * (size_t)value_dim * 2)};
+    s.kv.keys = s.keys.data;
+    s.kv.values = s.values.data;
+    fill_nan(s.kv.keys, n * (size_t)key_dim);
+    fill_nan(s.kv.values, n * (size_t)value_dim);
+    for (int32_t i = 0; i < N_PAGES; i++) s.pages[i] = i;
+    for (int32_t i = N_PAGES - 1; i > 0; i--) {
+        int32_t j = random_below(i + 1), page = s.pages[i];
+        s.pages[i] = s.pages[j];
+        s.pages[j] = page;
+    }
+    return s;
+}
+
+static void store_free(store *s) { guarded_free(s->keys), guarded_free(s->values); }
+
+static bool is_f16(const uint16_t *got, float x) {
+    return *got == f32_to_f16(x) || (x != x && (*got & 0x7fff) > 0x7c00);
+}
+
+/* Write positions first .. last-1 through the kernel and look at every element. */
+static void store_fill(const ei_kernels *k, store *s, int32_t first, int32_t last, float magnitude) {
+    const ei_kv *kv = &s->kv;
+    guarded gk = guarded_new((size_t)kv->n_kv_heads * (size_t)kv->key_dim * 4);
+    guarded gv = guarded_new((size_t)kv->n_kv_heads * (size_t)kv->value_dim * 4);
+    float *key = gk.data, *value = gv.data;
+    for (int32_t p = first; p < last; p++) {
+        random_fill(key, (size_t)kv->n_kv_heads * (size_t)kv->key_dim, magnitude);
+        random_fill(value, (size_t)kv->n_kv_heads * (size_t)kv->value_dim, magnitude);
+        if (p % 50 == 49) key[0] = 1e-7f, value[0] = -3e-8f; /* subnormal in f16 */
+        int32_t page = s->pages[p / 64], slot = p % 64;
+        k->kv_store(kv, page, slot, key, value);
+        for (int32_t h = 0; h < kv->n_kv_heads; h++) {
+            const uint16_t *at =
+                kv->keys + ((page * kv->n_kv_heads + h) * 4 + slot / 16) * kv->key_dim * 16 + slot % 16;
+            for (int32_t d = 0; d < kv->key_dim; d++)
+                EXPECT(is_f16(at + d * 16, key[h * kv->key_dim + d]), "%s key %d of position %d", k->isa, d, p);
+            at = kv->values + ((page * kv->n_kv_heads + h) * 64 + slot) * kv->value_dim;
+            for (int32_t d = 0; d < kv->value_dim; d++)
+                EXPECT(is_f16(at + d, value[h * kv->value_dim + d]), "%s value %d of position %d", k->isa, d, p);
+        }
+    }
+    guarded_free(gk), guarded_free(gv);
+}
+
+/* Query rows: n_tokens tokens from position `start` on, `group` query heads each. */
+typedef struct {
+    ei_attention_rows in;
+    guarded q;
+    int32_t first[MOST_ROWS], last[MOST_ROWS];
+    float sinks[MOST_ROWS];
+} query;
+
+static void query_new(query *to, const store *s, int32_t start, int32_t n_tokens, int32_t group, float magnitude) {
+    int32_t n = n_tokens * group;
+    *to = (query){.in = {.kv = &s->kv, .pages = s->pages, .kv_head = random_below(s->kv.n_kv_heads), .n_rows = n},
+                  .q = guarded_new((size_t)n * (size_t)s->kv.key_dim * 4)};
+    random_fill(to->q.data, (size_t)n * (size_t)s->kv.key_dim, magnitude);
+    to->in.q = to->q.data;
+    to->in.first = to->first;
+    to->in.last = to->last;
+    for (int32_t r = 0; r < n; r++) {
+        to->last[r] = start + r / group;
+        to->first[r] = s->kv.window ? max_i32(0, to->last[r] - s->kv.window + 1) : 0;
+        to->sinks[r] = random_unit() * 4;
+    }
+}
+
+/* The call cut to rows from .. from+n. */
+static ei_attention_rows cut(const query *x, int32_t from, int32_t n) {
+    ei_attention_rows rows = x->in;
+    rows.q += (size_t)from * (size_t)rows.kv->key_dim;
+    rows.first += from;
+    rows.last += from;
+    if (rows.sinks) rows.sinks += from;
+    rows.n_rows = n;
+    return rows;
+}
+
+static void expect_chunk(const char *isa, const ei_attention_rows *rows, int32_t chunk, const float *m, const float *l,
+                         const float *o) {
+    int32_t dims = rows->kv->value_dim;
+    for (int32_t r = 0; r < rows->n_rows; r++) {
+        law_partial want;
+        law_chunk(rows, r, chunk, &want);
+        EXPECT(m[r] == want.m || (m[r] != m[r] && want.m != want.m), "%s m of row %d: %a, law %a", isa, r, m[r],
+               want.m);
+        if (want.m == -INFINITY) continue;
+        EXPECT(same(l[r], want.l), "%s l of row %d: %a, law %a", isa, r, l[r], want.l);
+        for (int32_t d = 0; d < dims; d++)
+            EXPECT(same(o[r * dims + d], want.o[d]), "%s o of row %d dim %d/%d chunk %d: %a, law %a", isa, r, d, dims,
+                   chunk, o[r * dims + d], want.o[d]);
+    }
+}
+
+/* One call's rows, every chunk that any of them sees, merged and finished. */
+static void attend_rows(const ei_kernels *k, const ei_attention_rows *rows, float *out, bool check_chunks) {
+    int32_t dims = rows->kv->value_dim, n = rows->n_rows, low = rows->first[0], high = rows->last[0];
+    guarded go = guarded_new((size_t)n * (size_t)dims * 4), gs = guarded_new(EI_ATTENTION_SCRATCH * sizeof(float));
+    float *o = go.data, *total_o = malloc((size_t)n * (size_t)dims * 4);
+    float m[MOST_ROWS], l[MOST_ROWS], total_m[MOST_ROWS], total_l[MOST_ROWS];
+    for (int32_t r = 0; r < n; r++) {
+        total_m[r] = -INFINITY;
+        low = rows->first[r] < low ? rows->first[r] : low;
+        high = rows->last[r] > high ? rows->last[r] : high;
+    }
+    for (int32_t c = low / EI_CHUNK_LEN; c <= high / EI_CHUNK_LEN; c++) {
+        k->attention_chunk(rows, c, m, l, o, gs.data);
+        if (check_chunks) expect_chunk(k->isa, rows, c, m, l, o);
+        for (int32_t r = 0; r < n; r++)
+            k->attention_merge(dims, total_m + r, total_l + r, total_o + r * dims, m[r], l[r], o + r * dims);
+    }
+    for (int32_t r = 0; r < n; r++)
+        k->attention_finish(dims, total_m[r], total_l[r], total_o + r * dims, rows->sinks ? rows->sinks + r : NULL,
+                            out + r * dims);
+    free(total_o);
+    guarded_free(go), guarded_free(gs);
+}
+
+static void expect_law(const ei_kernels *k, const query *x, const char *what) {
+    int32_t dims = x->in.kv->value_dim, n = x->in.n_rows;
+    guarded gout = guarded_new((size_t)n * (size_t)dims * 4);
+    float *out = gout.data, *want = malloc((size_t)n * (size_t)dims * 4), *parts = malloc((size_t)n * (size_t)dims * 4);
+    for (int32_t r = 0; r < n; r++) law_attention(&x->in, r, want + r * dims);
+    attend_rows(k, &x->in, out, n <= 4);
+    for (int32_t from = 0; from < n;) {
+        int32_t some = 1 + random_below(n - from);
+        ei_attention_rows rows = cut(x, from, some);
+        attend_rows(k, &rows, parts + from * dims, false);
+        from += some;
+    }
+    for (int32_t i = 0; i < n * dims; i++) {
+        EXPECT(same(out[i], want[i]), "%s %s row %d/%d dim %d/%d: %a, law %a", k->isa, what, i / dims, n, i % dims,
+               dims, out[i], want[i]);
+        EXPECT(same(parts[i], want[i]), "%s %s in parts: %a, law %a", k->isa, what, parts[i], want[i]);
+    }
+    free(want), free(parts);
+    guarded_free(gout);
+}
+
+static void test_shapes(const ei_kernels *k) {
+    static const int32_t dims[] = {8, 16, 24, 64, 80, 96, 112, 128, 256, 13, 576};
+    static const int32_t windows[] = {0, 0, 5, 64, 100, 300};
+    for (int i = 0; i < 66; i++) {
+        int32_t key_dim = dims[i % 11], value_dim = i % 11 == 10 ? 512 : dims[(i + i / 11 % 2) % 10];
+        store s = store_new(1 + i % 3, key_dim, value_dim, windows[i % 6]);
+        int32_t n_tokens = 1 + random_below(i % 4 == 0 ? 1 : 10), group = 1 + random_below(MOST_ROWS / n_tokens);
+        if (key_dim > 100) group = min_i32(group, 3);
+        int32_t start = random_below(i % 5 == 0 ? CONTEXT - 40 : i % 5 == 1 ? 20 : 280);
+        /* what the window has left behind was never written, so it must not be read */
+        store_fill(k, &s, s.kv.window ? max_i32(0, start - s.kv.window + 1) : 0, start + n_tokens, 2.0f);
+        query x;
+        query_new(&x, &s, start, n_tokens, group, 1.0f);
+        if (i % 3 == 1) x.in.softcap = 3.0f;
+        if (i % 4 == 2) x.in.sinks = x.sinks;
+        expect_law(k, &x, "shape");
+        guarded_free(x.q);
+        store_free(&s);
+    }
+}
+
+/* Each number of rows, at a chunk's seam. */
+static void test_row_counts(const ei_kernels *k) {
+    store s = store_new(2, 32, 48, 0);
+    store_fill(k, &s, 0, 256 + MOST_ROWS, 1.0f);
+    for (int32_t n = 1; n <= MOST_ROWS; n++) {
+        query x;
+        query_new(&x, &s, 256 - n / 2, n, 1, 2.0f);
+        expect_law(k, &x, "rows");
+        guarded_free(x.q);
+    }
+    store_free(&s);
+}
+
+/* Rows far apart: what lies between them may not even have pages. */
+static void test_gap(const ei_kernels *k) {
+    store s = store_new(1, 16, 16, 10);
+    store_fill(k, &s, 20, 35, 1.0f);
+    store_fill(k, &s, 200, 215, 1.0f);
+    s.pages[1] = s.pages[2] = s.pages[4] = INT32_MAX;
+    query x;
+    query_new(&x, &s, 34, 2, 1, 1.0f);
+    x.last[0] = 34, x.first[0] = 25, x.last[1] = 214, x.first[1] = 205;
+    expect_law(k, &x, "gap");
+    guarded_free(x.q);
+    store_free(&s);
+}
+
+/* Large and tiny scores: one weight takes all, or all are equal. */
+static void test_magnitudes(const ei_kernels *k) {
+    static const float magnitudes[] = {0.0f, 1e-30f, 1e-3f, 100.0f, 3e4f};
+    store s = store_new(1, 64, 64, 0);
+    store_fill(k, &s, 0, 300, 200.0f);
+    for (int i = 0; i < 5; i++)
+        for (int with = 0; with < 4; with++) {
+            query x;
+            query_new(&x, &s, 295, 5, 1, magnitudes[i]);
+            if (with & 1) x.in.softcap = 50.0f;
+            if (with & 2) x.in.sinks = x.sinks;
+            expect_law(k, &x, "magnitude");
+            guarded_free(x.q);
+        }
+    store_free(&s);
+}
+
+/* A NaN that a row sees, alone in its chunk or not, makes the row NaN; rows that do not see it are untouched. An
+ * infinite key obeys the law: a score of +inf makes the row NaN, one of -inf weighs nothing. */
+static void test_non_finite(const ei_kernels *k) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1e6f};
+    for (int i = 0; i < 8; i++) {
+        int32_t position = i < 4 ? 256 : 100;
+        store s = store_new(1, 8, 8, 0);
+        float key[8] = {1, 2, 3, 4, 5, 6, 7, 8}, value[8] = {0};
+        store_fill(k, &s, 0, 270, 1.0f);
+        key[3] = bad[i % 4];
+        k->kv_store(&s.kv, s.pages[position / 64], position % 64, key, value);
+        query x;
+        query_new(&x, &s, position - 1, 3, 2, 1.0f);
+        if (i & 1) x.in.sinks = x.sinks;
+        float out[6 * 8];
+        expect_law(k, &x, "non-finite");
+        attend_rows(k, &x.in, out, false);
+        for (int32_t j = 0; j < 6 * 8; j++)
+            EXPECT(j < 16 ? isfinite(out[j]) : isnan(out[j]) || !isnan(bad[i % 4]), "%s row %d: %a", k->isa, j / 8,
+                   out[j]);
+        guarded_free(x.q);
+        store_free(&s);
+    }
+}
+
+int main(void) {
+    for (int i = 0; i < N_ISA_NAMES; i++) {
+        const ei_kernels *k = ei_kernels_of(isa_names[i]);
+        if (!k) continue;
+        test_shapes(k);
+        test_row_counts(k);
+        test_gap(k);
+        test_magnitudes(k);
+        test_non_finite(k);
+    }
+    if (n_failures) printf("%d failures\n", n_failures);
+    return n_failures != 0;
+}

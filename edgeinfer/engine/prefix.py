@@ -59,7 +59,8 @@ class PrefixCache:
         if best is None:
             return [], 0
         n_whole = n_common // PAGE_LEN
-        if self._continues(best, n_common):
+        is_whole_prompt = n_common == len(tokens) - 1
+        if self._continues(best, n_common, is_whole_prompt):
             n_needed = pages_for(n_common)
             self._kept.remove(best)
             self._pool.give_back(best.pages[n_needed:])
@@ -77,9 +78,12 @@ class PrefixCache:
         self._drop(self._kept[0])
         return True
 
-    def _continues(self, kept: _Kept, n_common: int) -> bool:
-        """Whether most of `kept` is wanted and the page to be written next is its alone."""
-        if 2 * n_common < len(kept.tokens):
+    def _continues(self, kept: _Kept, n_common: int, is_whole_prompt: bool) -> bool:
+        """Whether it is the same conversation, and the page to be written next is its alone.
+
+        It is the same where the prompt adds nothing (another try), or uses most of what is kept.
+        """
+        if not is_whole_prompt and 2 * n_common < len(kept.tokens):
             return False
         n_whole = n_common // PAGE_LEN
         return n_common % PAGE_LEN == 0 or self._pool.owners(kept.pages[n_whole]) == 1

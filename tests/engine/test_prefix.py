@@ -47,10 +47,17 @@ def test_an_earlier_branch_gives_the_rest_back(cache, pool):
     assert pool.n_free == 14
 
 
+def test_another_try_is_taken_over_however_long_the_first_was(cache, pool):
+    keep(cache, pool, list(range(500)))
+
+    assert cache.claim(list(range(38))) == ([0], 37)
+    assert pool.n_free == 15
+
+
 def test_another_sequence_with_the_same_beginning_shares_whole_pages(cache, pool):
     keep(cache, pool, list(range(300)))
 
-    assert cache.claim([*range(70), 999]) == ([0], 64)
+    assert cache.claim([*range(70), 999, 999]) == ([0], 64)
     assert pool.owners(0) == 2
     assert len(cache) == 1
 

@@ -98,29 +98,27 @@ static inline void law_rms_norm(const float *x, const float *weight, float *y, i
 }
 
 typedef struct {
-    int8_t q[32];
-    float d, ds;
-    int32_t low, high; /* sums of the first and the second 16 q */
-} law_block;
+    int8_t q[16];
+    float d, sum;
+} law_run;
 
-static inline law_block law_quantize(const float *x) {
-    law_block b = {{0}, 0, 0, 0, 0};
+static inline law_run law_quantize(const float *x) {
+    law_run run = {{0}, 0, 0};
     float amax = 0;
     bool finite = true;
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < 16; i++) {
         float a = fabsf(x[i]);
         finite = finite && a <= 0x1.fffffep+127f;
         /* NaN above infinity above every number */
         if (amax == amax && (a != a || a > amax)) amax = a;
     }
-    b.d = amax / 127.0f;
-    for (int i = 0; i < 32 && finite && amax >= 0x1p-120f; i++) {
+    run.d = amax / 127.0f;
+    for (int i = 0; i < 16 && finite && amax >= 0x1p-120f; i++) {
         int q = (int)rintf(x[i] * (127.0f / amax));
-        b.q[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
-        *(i < 16 ? &b.low : &b.high) += b.q[i];
+        run.q[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+        run.sum += (float)run.q[i];
     }
-    b.ds = b.d * (float)(b.low + b.high);
-    return b;
+    return run;
 }
 
 static inline void law_turn(float *a, float *b, float c, float s) {

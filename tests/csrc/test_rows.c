@@ -89,9 +89,13 @@ typedef struct {
 } planes;
 
 static planes planes_new(int32_t n_tokens, int32_t width, bool with_q, bool with_x) {
-    size_t n = (size_t)n_tokens * (size_t)width, blocks = n / 32;
-    planes p = {guarded_new(n),          guarded_new(blocks * 4), guarded_new(blocks * 4),
-                guarded_new(blocks * 4), guarded_new(n * 4),      {.n_tokens = n_tokens, .width = width}};
+    size_t n = (size_t)n_tokens * (size_t)width;
+    planes p = {.q = guarded_new(n),
+                .d = guarded_new(n / 16 * 4),
+                .sums = guarded_new(n / 16 * 4),
+                .ds = guarded_new(n / 32 * 4),
+                .x = guarded_new(n * 4),
+                .acts = {.n_tokens = n_tokens, .width = width}};
     if (with_q) p.acts.q = p.q.data, p.acts.d = p.d.data, p.acts.ds = p.ds.data, p.acts.sums = p.sums.data;
     if (with_x) p.acts.x = p.x.data;
     return p;
@@ -106,14 +110,16 @@ static void expect_planes(const char *isa, const planes *p, const float *x) {
     for (int32_t t = 0; t < a->n_tokens; t++) {
         int32_t tile = t / 8, w = a->n_tokens - 8 * tile < 8 ? a->n_tokens - 8 * tile : 8, c = t % 8;
         const float *row = x + (size_t)t * (size_t)a->width;
-        for (int32_t b = 0; a->q && b < a->width / 32; b++) {
-            law_block want = law_quantize(row + 32 * b);
-            int32_t at = tile * 8 * (a->width / 32) + b * w + c;
+        for (int32_t r = 0; a->q && r < a->width / 16; r++) {
+            law_run want = law_quantize(row + 16 * r), second = r % 2 ? want : law_quantize(row + 16 * r + 16);
+            int32_t at = tile * 8 * (a->width / 16) + r * w + c;
             EXPECT(same(a->d[at], want.d), "%s d: %a, law %a", isa, a->d[at], want.d);
-            EXPECT(same(a->ds[at], want.ds), "%s ds: %a, law %a", isa, a->ds[at], want.ds);
-            EXPECT((int16_t)a->sums[at] == want.low && a->sums[at] >> 16 == want.high, "%s sums", isa);
-            for (int32_t i = 0; i < 32; i++) {
-                int32_t k = 32 * b + i;
+            EXPECT(a->sums[at] == want.sum, "%s sum: %a, law %a", isa, a->sums[at], want.sum);
+            at = tile * 8 * (a->width / 32) + r / 2 * w + c;
+            float ds = want.d * want.sum + second.d * second.sum;
+            EXPECT(r % 2 || same(a->ds[at], ds), "%s ds: %a, law %a", isa, a->ds[at], ds);
+            for (int32_t i = 0; i < 16; i++) {
+                int32_t k = 16 * r + i;
                 int8_t got = a->q[tile * 8 * a->width + k / 4 * 4 * w + 4 * c + k % 4];
                 EXPECT(got == want.q[i], "%s q of %a: %d, law %d", isa, row[k], got, want.q[i]);
             }

@@ -16,7 +16,7 @@ from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.pages import pages_for
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
-from edgeinfer.errors import CancelledError, InvalidParameterError
+from edgeinfer.errors import InvalidParameterError
 from edgeinfer.kernels.backend import Executable, Limits, choose
 from edgeinfer.llm import Model
 from edgeinfer.loader.gguf import open_gguf
@@ -102,18 +102,21 @@ def load(
     defaults = sampling_hints(file.metadata)
     limits = _limits(file.metadata, n_ctx, n_threads)
     program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
-    abandoned = threading.Event()
+    report = _Report(progress)
 
     def compile_program() -> Executable:
-        report = _weights_progress(progress, abandoned)
-        return kernels.compile(program, file.tensors, limits, progress=report)
+        executable = kernels.compile(
+            program, file.tensors, limits, progress=report if progress else None
+        )
+        report.reraise(executable)
+        return executable
 
     def build_tokenizer() -> Tokenizer:
         tokenizer = tokenizer_from_metadata(file.metadata, where=str(path))
         tokenizer.prepare()
         return tokenizer
 
-    executable, tokenizer = _side_by_side(compile_program, build_tokenizer, abandoned)
+    executable, tokenizer = _side_by_side(compile_program, build_tokenizer)
     engine = Engine(executable, limits)
     return Model(file, tokenizer, engine, defaults, load_s=time.perf_counter() - started_s)
 
@@ -157,23 +160,24 @@ def _limits(metadata: Metadata, n_ctx: int | None, n_threads: int | None) -> Lim
 
 
 def _side_by_side(
-    compile_program: Callable[[], Executable],
-    build_tokenizer: Callable[[], Tokenizer],
-    abandoned: threading.Event,
+    compile_program: Callable[[], Executable], build_tokenizer: Callable[[], Tokenizer]
 ) -> tuple[Executable, Tokenizer]:
     """Compile on another thread while this one builds the tokenizer; fail together.
 
-    This thread waits in short naps, so that Ctrl-C is heard; it then sets `abandoned`, which
-    stops the compilation at its next report of progress.
+    This thread waits in short naps, so that Ctrl-C is heard at once; what is then still being
+    compiled is freed when it is done.
     """
     compiled: list[Executable] = []
     failed: list[BaseException] = []
+    abandoned = threading.Event()
 
     def work() -> None:
         try:
             compiled.append(compile_program())
         except BaseException as error:
             failed.append(error)
+        if abandoned.is_set():
+            _close_all(compiled)
 
     thread = threading.Thread(target=work, name="edgeinfer-compile", daemon=True)
     thread.start()
@@ -183,13 +187,20 @@ def _side_by_side(
             thread.join(POLL_S)
     except BaseException:
         abandoned.set()
-        thread.join()
-        for executable in compiled:
-            executable.close()
+        _close_all(compiled)
         raise
     if failed:
         raise failed[0]
     return compiled[0], tokenizer
+
+
+def _close_all(executables: list[Executable]) -> None:
+    """Close each once, whichever thread comes first."""
+    while executables:
+        try:
+            executables.pop().close()
+        except IndexError:
+            return
 
 
 def _download_progress(progress: LoadProgress | None) -> Callable[[int, int, str], None] | None:
@@ -198,13 +209,25 @@ def _download_progress(progress: LoadProgress | None) -> Callable[[int, int, str
     return lambda n_done, n_total, what: progress("download", n_done, n_total)
 
 
-def _weights_progress(
-    progress: LoadProgress | None, abandoned: threading.Event
-) -> Callable[[int, int], None]:
-    def report(n_done: int, n_total: int) -> None:
-        if abandoned.is_set():
-            raise CancelledError("load: cancelled")
-        if progress is not None:
-            progress("weights", n_done, n_total)
+class _Report:
+    """Pass a backend's progress on, and keep what the caller's function raises.
 
-    return report
+    A backend may report from a thread of its own, where an exception would be lost.
+    """
+
+    def __init__(self, progress: LoadProgress | None) -> None:
+        self._progress = progress
+        self._raised: BaseException | None = None
+
+    def __call__(self, n_done: int, n_total: int) -> None:
+        if self._progress is not None and self._raised is None:
+            try:
+                self._progress("weights", n_done, n_total)
+            except BaseException as error:
+                self._raised = error
+
+    def reraise(self, executable: Executable) -> None:
+        """Close what was compiled and raise what the caller's function raised, if it did."""
+        if self._raised is not None:
+            executable.close()
+            raise self._raised

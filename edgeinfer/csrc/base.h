@@ -18,7 +18,8 @@
 
 enum {
     EI_LANES = 16,     /* rows of one X group = lanes of the virtual vector */
-    EI_BLOCK = 32,     /* elements that share one activation scale */
+    EI_RUN_LEN = 16,   /* elements that share one activation scale */
+    EI_BLOCK = 32,     /* elements that are quantized together: the smallest weight block */
     EI_TILE = 8,       /* tokens of one activation tile */
     EI_PAGE_LEN = 64,  /* positions of one KV page */
     EI_CHUNK_LEN = 256 /* positions whose softmax is computed together; part of the law */

@@ -121,9 +121,9 @@ static size_t place_work(ei_exec *e, uint8_t *base) {
         size_t n = batch * (size_t)a->acts.width, blocks = n / EI_BLOCK;
         if (a->integers) {
             a->acts.q = take(base, &used, n);
-            a->acts.d = take(base, &used, 4 * blocks);
+            a->acts.d = take(base, &used, 8 * blocks);
+            a->acts.sums = take(base, &used, 8 * blocks);
             a->acts.ds = take(base, &used, 4 * blocks);
-            a->acts.sums = take(base, &used, 4 * blocks);
         }
         if (a->floats)
             a->acts.x = take(base, &used, 4 * n);

@@ -13,9 +13,9 @@
  *
  * Tokens stand in tiles of EI_TILE; the last tile is as wide as its tokens (w = min(8, n - 8*tile)).
  * Inside a tile, column t:   q     dword [k/4][w]   four s8 of k .. k+3
- *                            d     f32   [k/32][w]  scale: x ~ d*q, d = max|x| / 127
- *                            ds    f32   [k/32][w]  d * (float)(sum of the 32 q)
- *                            sums  dword [k/32][w]  int16 sums of the first and the second 16 q
+ *                            d     f32   [k/16][w]  scale: x ~ d*q, d = max|x| / 127
+ *                            sums  f32   [k/16][w]  sum of the 16 q, an integer
+ *                            ds    f32   [k/32][w]  d*sum of the first 16 plus d*sum of the second
  * x is the same tiling of the f32 values, [k][w], for float weights; NULL where no consumer needs it.
  * A tile begins at 8*tile*(elements per token) of each plane.
  */
@@ -23,8 +23,7 @@ typedef struct {
     int32_t n_tokens;
     int32_t width; /* K: elements per token, a multiple of 32 when q is used */
     int8_t *q;
-    float *d, *ds;
-    int32_t *sums;
+    float *d, *sums, *ds;
     float *x;
 } ei_acts;
 

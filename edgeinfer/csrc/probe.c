@@ -36,8 +36,8 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
         return EI_NO_MEMORY;
     ei_acts acts = {.n_tokens = n_tokens, .width = n_columns};
     if (integers) {
-        acts.d = (float *)(memory + group_bytes), acts.ds = acts.d + n / EI_BLOCK;
-        acts.sums = (int32_t *)(acts.ds + n / EI_BLOCK), acts.q = (int8_t *)(acts.sums + n / EI_BLOCK);
+        acts.d = (float *)(memory + group_bytes), acts.sums = acts.d + n / EI_RUN_LEN;
+        acts.ds = acts.sums + n / EI_RUN_LEN, acts.q = (int8_t *)(acts.ds + n / EI_BLOCK);
     } else {
         acts.x = (float *)(memory + group_bytes);
     }

@@ -5,7 +5,11 @@
 #include "avx2_verbs.h"
 
 #include "../kernels.h"
+
+#include "../ops/math_template.h"
+
 #include "../ops/attention_template.h"
 #include "../ops/matmul_template.h"
 #include "../ops/rows_template.h"
+
 #include "../ops/table_template.h"

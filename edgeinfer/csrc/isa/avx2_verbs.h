@@ -11,7 +11,6 @@ typedef struct {
 } vi;
 typedef vi vb;
 typedef vi va; /* each 32-bit lane is a pair of int16 sums */
-typedef vi vs; /* the scale twice in each lane, as int16 */
 
 /* One maddubs adds two products of at most 127*bound; 32767 / (2*127*bound) of them fit an int16. */
 #define EI_RUN_FITS(bound) (32767 / (2 * 127 * (bound)))
@@ -171,10 +170,6 @@ EI_INLINE void vi_to_s8(int8_t *p, vi x) {
     _mm_storeu_si128((__m128i *)p,
                      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-EI_INLINE vi vi_dot2(vi sum, vi x, vi y) {
-    return (vi){_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, y.a)),
-                _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, y.b))};
-}
 
 EI_INLINE vb vb_load(const void *p) {
     return vi_load(p);
@@ -224,14 +219,8 @@ EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
 }
 EI_INLINE vi va_flush(vi sum, va x) {
     __m256i one = _mm256_set1_epi16(1);
-    return vi_dot2(sum, x, (vi){one, one});
-}
-EI_INLINE vs vs_from_vi(vi x) {
-    x = vi_and(x, vi_set(0xffff));
-    return vi_or(x, vi_shl(x, 16));
-}
-EI_INLINE vi va_flush_scaled(vi sum, va x, vs scale) {
-    return vi_dot2(sum, x, scale);
+    return (vi){_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, one)),
+                _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, one))};
 }
 EI_INLINE void ei_prefetch(const void *p) {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

@@ -17,7 +17,6 @@ typedef __m512 vf;
 typedef __m512i vi;
 typedef __m512i vb;
 typedef __m512i va;
-typedef __m512i vs;
 
 #define EI_RUN(bound, n) (n)
 /* dpbusd wants an unsigned side: signed weights are lifted by 128 and the sums of x take it back */
@@ -185,9 +184,6 @@ EI_INLINE vi vi_from_u16(const uint16_t *p) {
 EI_INLINE void vi_to_s8(int8_t *p, vi x) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x));
 }
-EI_INLINE vi vi_dot2(vi sum, vi x, vi y) {
-    return _mm512_dpwssd_epi32(sum, x, y);
-}
 
 EI_INLINE vb vb_load(const void *p) {
     return _mm512_loadu_si512(p);
@@ -228,12 +224,6 @@ EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
 }
 EI_INLINE vi va_flush(vi sum, va x) {
     return vi_add(sum, x);
-}
-EI_INLINE vs vs_from_vi(vi x) {
-    return x;
-}
-EI_INLINE vi va_flush_scaled(vi sum, va x, vs scale) {
-    return vi_add(sum, vi_mul(x, scale));
 }
 EI_INLINE void ei_prefetch(const void *p) {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

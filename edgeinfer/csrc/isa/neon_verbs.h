@@ -16,7 +16,6 @@ typedef struct {
     uint8x16_t q[4];
 } vb;
 typedef vi va;
-typedef vi vs;
 
 #define EI_RUN(bound, n) (n)
 #define EI_SIGNED_BIAS 0
@@ -165,14 +164,6 @@ EI_INLINE void vi_to_s8(int8_t *p, vi x) {
     int16x8_t high = vcombine_s16(vmovn_s32(x.q[2]), vmovn_s32(x.q[3]));
     vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
 }
-EI_INLINE int32x4_t dot2(int32x4_t sum, int32x4_t x, int32x4_t y) {
-    int16x8_t a = vreinterpretq_s16_s32(x), b = vreinterpretq_s16_s32(y);
-    int32x4_t low = vmull_s16(vget_low_s16(a), vget_low_s16(b)), high = vmull_high_s16(a, b);
-    return vaddq_s32(sum, vpaddq_s32(low, high));
-}
-EI_INLINE vi vi_dot2(vi sum, vi x, vi y) {
-    QUADS(vi, dot2(sum.q[i], x.q[i], y.q[i]));
-}
 
 EI_INLINE vb vb_load(const void *p) {
     QUADS(vb, vld1q_u8((const uint8_t *)p + 16 * i));
@@ -208,12 +199,6 @@ EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) {
 }
 EI_INLINE vi va_flush(vi sum, va x) {
     return vi_add(sum, x);
-}
-EI_INLINE vs vs_from_vi(vi x) {
-    return x;
-}
-EI_INLINE vi va_flush_scaled(vi sum, va x, vs scale) {
-    QUADS(vi, vmlaq_s32(sum.q[i], x.q[i], scale.q[i]));
 }
 EI_INLINE void ei_prefetch(const void *p) {
     __builtin_prefetch(p, 0, 3);

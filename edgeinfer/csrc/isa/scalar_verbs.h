@@ -2,7 +2,6 @@
  *
  * vf: 16 f32 lanes. vi: 16 i32 lanes. vb: 64 bytes, lane i holds bytes 4i .. 4i+3 (four k of row i).
  * va: sums of one run of byte products; it may hold at most EI_RUN(bound) products in a lane before va_flush.
- * vs: a small integer scale per lane, |scale| < 2^15, prepared for va_flush_scaled.
  */
 #include "../base.h"
 
@@ -22,7 +21,6 @@ typedef struct {
     uint8_t v[64];
 } vb;
 typedef vi va;
-typedef vi vs;
 
 /* k-groups that may be added in a va when every |weight| is at most bound, out of n wanted */
 #define EI_RUN(bound, n) (n)
@@ -215,11 +213,6 @@ EI_INLINE vi vi_from_u16(const uint16_t *p) {
 EI_INLINE void vi_to_s8(int8_t *p, vi a) {
     EACH p[i] = (int8_t)a.v[i];
 }
-/* sum + low16(a)*low16(b) + high16(a)*high16(b), halves signed */
-EI_INLINE vi vi_dot2(vi sum, vi a, vi b) {
-    EACH sum.v[i] += (int16_t)a.v[i] * (int16_t)b.v[i] + (a.v[i] >> 16) * (b.v[i] >> 16);
-    return sum;
-}
 
 EI_INLINE vb vb_load(const void *p) {
     vb r;
@@ -272,13 +265,6 @@ EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
 }
 EI_INLINE vi va_flush(vi sum, va a) {
     return vi_add(sum, a);
-}
-EI_INLINE vs vs_from_vi(vi a) {
-    return a;
-}
-/* sum + a * scale */
-EI_INLINE vi va_flush_scaled(vi sum, va a, vs scale) {
-    return vi_add(sum, vi_mul(a, scale));
 }
 EI_INLINE void ei_prefetch(const void *p) {
     __builtin_prefetch(p, 0, 3);

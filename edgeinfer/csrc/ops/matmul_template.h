@@ -7,20 +7,19 @@
 
 typedef struct {
     const int8_t *q;
-    const float *d, *ds, *x;
-    const int32_t *sums;
+    const float *d, *sums, *ds, *x;
     int32_t stride; /* columns of the tile */
 } columns;
 
 EI_INLINE columns columns_at(const ei_acts *acts, int32_t tile, int32_t column) {
     int32_t first = tile * EI_TILE, left = acts->n_tokens - first;
-    size_t start = (size_t)first * (size_t)acts->width, blocks = start / EI_BLOCK;
+    size_t start = (size_t)first * (size_t)acts->width;
     columns c = {.stride = left < EI_TILE ? left : EI_TILE};
     if (acts->q) {
         c.q = acts->q + start + 4 * column;
-        c.d = acts->d + blocks + column;
-        c.ds = acts->ds + blocks + column;
-        c.sums = acts->sums + blocks + column;
+        c.d = acts->d + start / EI_RUN_LEN + column;
+        c.sums = acts->sums + start / EI_RUN_LEN + column;
+        c.ds = acts->ds + start / EI_BLOCK + column;
     }
     if (acts->x)
         c.x = acts->x + start + column;
@@ -88,65 +87,88 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
     return vb_signed(vb_lookup(nibbles(b->codes[j], g), ei_iq4_values));
 }
 
-/* ---- blocks of 32 ---- */
+/* ---- runs of 16 ---- */
 
-EI_INLINE vi pair_of(int32_t x) {
-    return vi_set((int32_t)((uint32_t)(x & 0xffff) * 0x10001u));
-}
-
-/* name, largest |code|, dot verb, what the codes are too large by, 1 when the block has a min */
-#define BLOCK32(name, BOUND, DOT, BIAS, MIN_OF)                                                                        \
-    EI_INLINE void block32_##name(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out,    \
-                                  const int n_columns) {                                                               \
-        const x_##name *b = group;                                                                                     \
-        columns c = columns_at(acts, tile, column);                                                                    \
-        const size_t stride = (size_t)c.stride;                                                                        \
-        vf acc[EI_MAX_COLUMNS];                                                                                        \
-        EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();                                              \
-        for (int32_t k = acts->width / EI_BLOCK; k > 0; k--, b++) {                                                    \
-            vi isum[EI_MAX_COLUMNS];                                                                                   \
-            EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_zero();                                         \
-            EI_UNROLL for (int g = 0; g < 8; g += EI_RUN(BOUND, 8)) {                                                  \
-                va run[EI_MAX_COLUMNS];                                                                                \
-                EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] = va_zero();                                      \
-                EI_UNROLL for (int i = g; i < g + EI_RUN(BOUND, 8); i++) {                                             \
-                    vb w = group_##name(b, 0, i);                                                                      \
-                    EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                             \
-                        DOT(run[t], w, c.q + 4 * ((size_t)i * stride + (size_t)t));                 \
-                }                                                                                                      \
-                EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = va_flush(isum[t], run[t]);                     \
+/* dots[t] = exact integer dot of run `half` of 32 elements (k-groups 4*half .. +3), as floats, the bias taken back */
+#define RUN_OF_16(name, j, half, BOUND, DOT, BIAS)                                                                     \
+    vf dots[EI_MAX_COLUMNS];                                                                                           \
+    {                                                                                                                  \
+        vi isum[EI_MAX_COLUMNS];                                                                                       \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_zero();                                             \
+        EI_UNROLL for (int g = 0; g < 4; g += EI_RUN(BOUND, 4)) {                                                      \
+            va run[EI_MAX_COLUMNS];                                                                                    \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] = va_zero();                                          \
+            EI_UNROLL for (int i = g; i < g + EI_RUN(BOUND, 4); i++) {                                                 \
+                vb w = group_##name(b, j, 4 * (half) + i);                                                             \
+                EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                                 \
+                    DOT(run[t], w, c.q + 4 * ((size_t)(4 * (half) + i) * stride + (size_t)t));                         \
             }                                                                                                          \
-            vf d = vf_from_f16(b->d);                                                                                  \
-            EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                            \
-                if (BIAS)                                                                                              \
-                    isum[t] = vi_dot2(isum[t], pair_of(-(BIAS)), vi_set(c.sums[t]));                                   \
-                acc[t] = vf_fma(vf_from_vi(isum[t]), vf_mul(d, vf_set(c.d[t])), acc[t]);                               \
-                MIN_OF(acc[t], vf_set(c.ds[t]))                                                                        \
-            }                                                                                                          \
-            c.q += 32 * stride, c.d += stride, c.ds += stride, c.sums += stride;                                       \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = va_flush(isum[t], run[t]);                         \
         }                                                                                                              \
-        EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);                                  \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                                \
+            dots[t] = vf_from_vi(isum[t]);                                                                             \
+            if (BIAS)                                                                                                  \
+                dots[t] = vf_fnma(vf_set(BIAS), vf_set(c.sums[(half) * stride + (size_t)t]), dots[t]);                 \
+        }                                                                                                              \
     }
-#define NO_MIN(acc, ds)
-#define ADD_MIN(acc, ds) acc = vf_fma(vf_from_f16(b->m), ds, acc);
 
-BLOCK32(q4_0, 15, va_dot_u8, 8, NO_MIN)
+#define NEXT_32 c.q += 32 * stride, c.d += 2 * stride, c.sums += 2 * stride, c.ds += stride
+
+/* sub-block of 32: sub[t] = dots_a * d_a, then fma(dots_b, d_b) */
+#define SUB_32(name, j, BOUND, DOT, BIAS)                                                                              \
+    vf sub[EI_MAX_COLUMNS];                                                                                            \
+    EI_UNROLL for (int half = 0; half < 2; half++) {                                                                   \
+        RUN_OF_16(name, j, half, BOUND, DOT, BIAS)                                                                     \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                                \
+            vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);                                                     \
+            sub[t] = half ? vf_fma(dots[t], d, sub[t]) : vf_mul(dots[t], d);                                           \
+        }                                                                                                              \
+    }
+
+#define KERNEL_BEGIN(name)                                                                                             \
+    const x_##name *b = group;                                                                                         \
+    columns c = columns_at(acts, tile, column);                                                                        \
+    const size_t stride = (size_t)c.stride;                                                                            \
+    vf acc[EI_MAX_COLUMNS];                                                                                            \
+    EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();
+#define KERNEL_END EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);
+#define KERNEL_ARGUMENTS                                                                                               \
+    const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out, const int n_columns
+
+/* ---- blocks of 32: name, largest |code|, dot verb, what the codes are too large by, the min ---- */
+
+#define BLOCK32(name, BOUND, DOT, BIAS, MIN)                                                                           \
+    EI_INLINE void block32_##name(KERNEL_ARGUMENTS) {                                                                  \
+        KERNEL_BEGIN(name)                                                                                             \
+        for (int32_t k = acts->width / EI_BLOCK; k > 0; k--, b++) {                                                    \
+            SUB_32(name, 0, BOUND, DOT, BIAS)                                                                          \
+            vf scale = vf_from_f16(b->d);                                                                              \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(sub[t], scale, acc[t]);                      \
+            MIN                                                                                                        \
+            NEXT_32;                                                                                                   \
+        }                                                                                                              \
+        KERNEL_END                                                                                                     \
+    }
+#define ADD_MIN                                                                                                        \
+    vf min = vf_from_f16(b->m);                                                                                        \
+    EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(min, vf_set(c.ds[t]), acc[t]);
+
+BLOCK32(q4_0, 15, va_dot_u8, 8, )
 BLOCK32(q4_1, 15, va_dot_u8, 0, ADD_MIN)
-BLOCK32(q5_0, 31, va_dot_u8, 16, NO_MIN)
+BLOCK32(q5_0, 31, va_dot_u8, 16, )
 BLOCK32(q5_1, 31, va_dot_u8, 0, ADD_MIN)
-BLOCK32(q8_0, 128, va_dot_s8, EI_SIGNED_BIAS, NO_MIN)
-BLOCK32(iq4_nl, 127, va_dot_s8, EI_SIGNED_BIAS, NO_MIN)
+BLOCK32(q8_0, 128, va_dot_s8, EI_SIGNED_BIAS, )
+BLOCK32(iq4_nl, 127, va_dot_s8, EI_SIGNED_BIAS, )
 
 /* ---- super-blocks of 256 ---- */
 
+/* per sub-block of 32 or 16 */
 typedef struct {
-    vs scale[16]; /* per 32 or per 16 elements */
-    vi pair[8];   /* per 32: two int16, of the 16-element halves: scales (for the bias) or mins */
-    vf min[8];    /* per 32 */
+    vf scale[16], min[16];
 } super;
 
-EI_INLINE vi byte_of(vi packed, int i) {
-    return vi_and(vi_shr(packed, 8 * i), vi_set(0xff));
+EI_INLINE vf byte_of(vi packed, int i) {
+    return vf_from_vi(vi_and(vi_shr(packed, 8 * i), vi_set(0xff)));
 }
 
 /* the 6-bit scales and mins of Q4_K and Q5_K */
@@ -156,8 +178,8 @@ EI_INLINE void scales_k4(const uint8_t raw[3][64], super *s) {
     vi scale[2] = {vi_and(r0, six), vi_or(vi_and(r2, low), vi_and(vi_shr(r0, 2), top))};
     vi min[2] = {vi_and(r1, six), vi_or(vi_and(vi_shr(r2, 4), low), vi_and(vi_shr(r1, 2), top))};
     EI_UNROLL for (int j = 0; j < 8; j++) {
-        s->scale[j] = vs_from_vi(byte_of(scale[j / 4], j % 4));
-        s->min[j] = vf_from_vi(byte_of(min[j / 4], j % 4));
+        s->scale[j] = byte_of(scale[j / 4], j % 4);
+        s->min[j] = byte_of(min[j / 4], j % 4);
     }
 }
 EI_INLINE void scales_q4_k(const x_q4_k *b, super *s) {
@@ -167,106 +189,80 @@ EI_INLINE void scales_q5_k(const x_q5_k *b, super *s) {
     scales_k4(b->scales, s);
 }
 EI_INLINE void scales_q2_k(const x_q2_k *b, super *s) {
-    EI_UNROLL for (int j = 0; j < 8; j++) {
-        vi first = vi_from_u8(b->scales[2 * j]), second = vi_from_u8(b->scales[2 * j + 1]);
-        s->scale[2 * j] = vs_from_vi(vi_and(first, vi_set(15)));
-        s->scale[2 * j + 1] = vs_from_vi(vi_and(second, vi_set(15)));
-        s->pair[j] = vi_or(vi_shr(first, 4), vi_shl(vi_shr(second, 4), 16));
+    EI_UNROLL for (int j = 0; j < 16; j++) {
+        vi both = vi_from_u8(b->scales[j]);
+        s->scale[j] = vf_from_vi(vi_and(both, vi_set(15)));
+        s->min[j] = vf_from_vi(vi_shr(both, 4));
     }
 }
-EI_INLINE vi pair_of_scales(vi first, vi second) {
-    return vi_or(vi_and(first, vi_set(0xffff)), vi_shl(second, 16));
-}
 EI_INLINE void scales_q3_k(const x_q3_k *b, super *s) {
-    vi r0 = vi_load(b->scales[0]), r1 = vi_load(b->scales[1]), r2 = vi_load(b->scales[2]);
-    vi low = vi_set(0x0f0f0f0f), two = vi_set(0x03030303);
-    vi packed[4] = {vi_or(vi_and(r0, low), vi_shl(vi_and(r2, two), 4)),
-                    vi_or(vi_and(r1, low), vi_shl(vi_and(vi_shr(r2, 2), two), 4)),
-                    vi_or(vi_and(vi_shr(r0, 4), low), vi_shl(vi_and(vi_shr(r2, 4), two), 4)),
-                    vi_or(vi_and(vi_shr(r1, 4), low), vi_shl(vi_and(vi_shr(r2, 6), two), 4))};
-    EI_UNROLL for (int j = 0; j < 8; j++) {
-        vi first = vi_sub(byte_of(packed[j / 2], 2 * (j % 2)), vi_set(32));
-        vi second = vi_sub(byte_of(packed[j / 2], 2 * (j % 2) + 1), vi_set(32));
-        s->scale[2 * j] = vs_from_vi(first);
-        s->scale[2 * j + 1] = vs_from_vi(second);
-        s->pair[j] = pair_of_scales(first, second);
+    vi raw[2] = {vi_load(b->scales[0]), vi_load(b->scales[1])}, high = vi_load(b->scales[2]);
+    EI_UNROLL for (int j = 0; j < 16; j++) {
+        vi low = vi_and(vi_shr(raw[j / 4 % 2], 8 * (j % 4) + 4 * (j / 8)), vi_set(15));
+        vi top = vi_and(vi_shr(high, 8 * (j % 4) + 2 * (j / 4)), vi_set(3));
+        s->scale[j] = vf_from_vi(vi_sub(vi_or(low, vi_shl(top, 4)), vi_set(32)));
     }
 }
 EI_INLINE void scales_q6_k(const x_q6_k *b, super *s) {
-    EI_UNROLL for (int j = 0; j < 8; j++) {
-        vi first = vi_from_s8(b->scales[2 * j]), second = vi_from_s8(b->scales[2 * j + 1]);
-        s->scale[2 * j] = vs_from_vi(first);
-        s->scale[2 * j + 1] = vs_from_vi(second);
-        s->pair[j] = pair_of_scales(first, second);
-    }
+    EI_UNROLL for (int j = 0; j < 16; j++) s->scale[j] = vf_from_vi(vi_from_s8(b->scales[j]));
 }
 EI_INLINE void scales_iq4_xs(const x_iq4_xs *b, super *s) {
     vi low = vi_load(b->scales_low), high = vi_from_u16(b->scales_high);
     EI_UNROLL for (int j = 0; j < 8; j++) {
         vi six = vi_or(vi_and(vi_shr(low, 4 * j), vi_set(15)), vi_shl(vi_and(vi_shr(high, 2 * j), vi_set(3)), 4));
-        vi scale = vi_sub(six, vi_set(32));
-        s->scale[j] = vs_from_vi(scale);
-        s->pair[j] = pair_of_scales(scale, scale);
+        s->scale[j] = vf_from_vi(vi_sub(six, vi_set(32)));
     }
 }
 
-/* name, largest |code|, dot verb, scales per 32, log2 of what the codes are too large by (0: nothing), mins */
-#define SUPER(name, BOUND, DOT, HALVES_OF_32, BIAS_SHIFT, MIN_STEP, MIN_END)                                           \
-    EI_INLINE void super_##name(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out,      \
-                                const int n_columns) {                                                                 \
-        const x_##name *b = group;                                                                                     \
-        columns c = columns_at(acts, tile, column);                                                                    \
-        const size_t stride = (size_t)c.stride;                                                                        \
-        enum { SPAN = 8 / (HALVES_OF_32), RUN = EI_RUN(BOUND, SPAN) };                                                 \
-        vf acc[EI_MAX_COLUMNS];                                                                                        \
-        EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();                                              \
+#define SUPER(name, SUB_BLOCKS, SUPER_MIN)                                                                             \
+    EI_INLINE void super_##name(KERNEL_ARGUMENTS) {                                                                    \
+        KERNEL_BEGIN(name)                                                                                             \
         for (int32_t k = acts->width / 256; k > 0; k--, b++) {                                                         \
             super s;                                                                                                   \
             scales_##name(b, &s);                                                                                      \
             vf u[EI_MAX_COLUMNS], v[EI_MAX_COLUMNS];                                                                   \
             EI_UNROLL for (int t = 0; t < n_columns; t++) u[t] = v[t] = vf_zero();                                     \
             for (int j = 0; j < 8; j++) {                                                                              \
-                vi isum[EI_MAX_COLUMNS];                                                                               \
-                EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_zero();                                     \
-                EI_UNROLL for (int g = 0; g < 8; g += RUN) {                                                           \
-                    va run[EI_MAX_COLUMNS];                                                                            \
-                    EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] = va_zero();                                  \
-                    EI_UNROLL for (int i = g; i < g + RUN; i++) {                                                      \
-                        vb w = group_##name(b, j, i);                                                                  \
-                        EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                         \
-                            DOT(run[t], w, c.q + 4 * ((size_t)i * stride + (size_t)t));             \
-                    }                                                                                                  \
-                    EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] =                                            \
-                        va_flush_scaled(isum[t], run[t], s.scale[(HALVES_OF_32) * j + g / SPAN]);                      \
-                }                                                                                                      \
-                EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                        \
-                    if (BIAS_SHIFT)                                                                                    \
-                        isum[t] = vi_sub(                                                                              \
-                            isum[t], vi_shl(vi_dot2(vi_zero(), s.pair[j], vi_set(c.sums[t])), BIAS_SHIFT));            \
-                    u[t] = vf_fma(vf_from_vi(isum[t]), vf_set(c.d[t]), u[t]);                                          \
-                    MIN_STEP                                                                                           \
-                }                                                                                                      \
-                c.q += 32 * stride, c.d += stride, c.ds += stride, c.sums += stride;                                   \
+                SUB_BLOCKS                                                                                             \
+                NEXT_32;                                                                                               \
             }                                                                                                          \
-            vf d = vf_from_f16(b->d);                                                                                  \
-            EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(u[t], d, acc[t]);                            \
-            MIN_END                                                                                                    \
+            vf scale = vf_from_f16(b->d);                                                                              \
+            EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(u[t], scale, acc[t]);                        \
+            SUPER_MIN                                                                                                  \
         }                                                                                                              \
-        EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);                                  \
+        KERNEL_END                                                                                                     \
+    }
+/* one sub-block of 32 with its scale; MIN: its min */
+#define ONE_32(name, BOUND, DOT, BIAS, MIN)                                                                            \
+    SUB_32(name, j, BOUND, DOT, BIAS)                                                                                  \
+    EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                                    \
+        u[t] = vf_fma(sub[t], s.scale[j], u[t]);                                                                       \
+        MIN                                                                                                            \
     }
 #define MIN_32 v[t] = vf_fma(s.min[j], vf_set(c.ds[t]), v[t]);
+/* two sub-blocks of 16, each with its scale */
+#define TWO_16(name, BOUND, DOT, BIAS, MIN)                                                                            \
+    EI_UNROLL for (int half = 0; half < 2; half++) {                                                                   \
+        RUN_OF_16(name, j, half, BOUND, DOT, BIAS)                                                                     \
+        EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                                \
+            vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);                                                     \
+            u[t] = vf_fma(vf_mul(dots[t], d), s.scale[2 * j + half], u[t]);                                            \
+            MIN                                                                                                        \
+        }                                                                                                              \
+    }
 #define MIN_16                                                                                                         \
-    v[t] = vf_fma(vf_from_vi(vi_dot2(vi_zero(), s.pair[j], vi_set(c.sums[t]))), vf_set(c.d[t]), v[t]);
+    vf sum = vf_set(c.sums[(size_t)half * stride + (size_t)t]);                                                        \
+    v[t] = vf_fma(s.min[2 * j + half], vf_mul(d, sum), v[t]);
 #define END_MIN                                                                                                        \
     vf dmin = vf_from_f16(b->dmin);                                                                                    \
     EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fnma(v[t], dmin, acc[t]);
 
-SUPER(q2_k, 3, va_dot_u8, 2, 0, MIN_16, END_MIN)
-SUPER(q3_k, 7, va_dot_u8, 2, 2, , )
-SUPER(q4_k, 15, va_dot_u8, 1, 0, MIN_32, END_MIN)
-SUPER(q5_k, 31, va_dot_u8, 1, 0, MIN_32, END_MIN)
-SUPER(q6_k, 63, va_dot_u8, 2, 5, , )
-SUPER(iq4_xs, 127, va_dot_s8, 1, EI_SIGNED_BIAS ? 7 : 0, , )
+SUPER(q2_k, TWO_16(q2_k, 3, va_dot_u8, 0, MIN_16), END_MIN)
+SUPER(q3_k, TWO_16(q3_k, 7, va_dot_u8, 4, ), )
+SUPER(q4_k, ONE_32(q4_k, 15, va_dot_u8, 0, MIN_32), END_MIN)
+SUPER(q5_k, ONE_32(q5_k, 31, va_dot_u8, 0, MIN_32), END_MIN)
+SUPER(q6_k, TWO_16(q6_k, 63, va_dot_u8, 32, ), )
+SUPER(iq4_xs, ONE_32(iq4_xs, 127, va_dot_s8, EI_SIGNED_BIAS, ), )
 
 /* ---- float weights ---- */
 
@@ -308,6 +304,10 @@ FLOATS(bf16, vf_from_bf16)
 #define COLUMNS_ROW(name)                                                                                              \
     {EI_FN(matmul_##name##_1), EI_FN(matmul_##name##_2), EI_FN(matmul_##name##_3), EI_FN(matmul_##name##_4),           \
      EI_FN(matmul_##name##_5), EI_FN(matmul_##name##_6), EI_FN(matmul_##name##_7), EI_FN(matmul_##name##_8)}
+#elif EI_MAX_COLUMNS == 1
+#define COLUMNS(kind, name) COLUMNS_FN(kind, name, 1)
+#define COLUMNS_ROW(name)                                                                                              \
+    { EI_FN(matmul_##name##_1) }
 #else
 #define COLUMNS(kind, name)                                                                                            \
     COLUMNS_FN(kind, name, 1)                                                                                          \

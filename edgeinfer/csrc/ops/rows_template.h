@@ -11,57 +11,54 @@
 typedef struct {
     int32_t w; /* tokens of the tile: the stride between neighbours of one token */
     int8_t *q;
-    float *d, *ds, *x;
-    int32_t *sums;
+    float *d, *sums, *ds, *x;
 } token_planes;
 
 EI_INLINE token_planes planes_of(const ei_acts *acts, int32_t token) {
     int32_t tile = token / EI_TILE, column = token % EI_TILE;
-    size_t start = (size_t)tile * EI_TILE * (size_t)acts->width, blocks = start / EI_BLOCK;
+    size_t start = (size_t)tile * EI_TILE * (size_t)acts->width;
     return (token_planes){
         .w = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE),
         .q = acts->q ? acts->q + start + 4 * column : NULL,
-        .d = acts->q ? acts->d + blocks + column : NULL,
-        .ds = acts->q ? acts->ds + blocks + column : NULL,
+        .d = acts->q ? acts->d + start / EI_RUN_LEN + column : NULL,
+        .sums = acts->q ? acts->sums + start / EI_RUN_LEN + column : NULL,
+        .ds = acts->q ? acts->ds + start / EI_BLOCK + column : NULL,
         .x = acts->x ? acts->x + start + column : NULL,
-        .sums = acts->q ? acts->sums + blocks + column : NULL,
     };
 }
 
-EI_INLINE void store_codes(const token_planes *to, int32_t block, vi q0, vi q1) {
+EI_INLINE void store_codes(const token_planes *to, int32_t run, vi codes) {
+    int8_t *q = to->q + (size_t)run * EI_RUN_LEN * (size_t)to->w;
     if (to->w == 1) {
-        vi_to_s8(to->q + (size_t)block * EI_BLOCK, q0);
-        vi_to_s8(to->q + (size_t)block * EI_BLOCK + 16, q1);
+        vi_to_s8(q, codes);
         return;
     }
-    int8_t codes[EI_BLOCK];
-    vi_to_s8(codes, q0);
-    vi_to_s8(codes + 16, q1);
-    int8_t *q = to->q + (size_t)block * EI_BLOCK * (size_t)to->w;
-    for (int g = 0; g < EI_BLOCK / 4; g++) store_u32(q + (size_t)g * 4 * (size_t)to->w, load_u32(codes + 4 * g));
+    int8_t bytes[EI_RUN_LEN];
+    vi_to_s8(bytes, codes);
+    for (int g = 0; g < EI_RUN_LEN / 4; g++) store_u32(q + (size_t)g * 4 * (size_t)to->w, load_u32(bytes + 4 * g));
 }
 
-/* d = max|x| / 127, q = x * (127 / max|x|) to nearest even. |q| <= 127: the two roundings of the factor cannot carry
- * 127 up to 127.5. The maximum of |x| is taken on the bits, so an infinity or a NaN wins, lands in d, and reaches
- * every output. Such a block, and one too small for its factor to be finite, has all q = 0. */
-EI_INLINE void quantize_block(const float *x, const token_planes *to, int32_t block) {
-    vf x0 = vf_load(x), x1 = vf_load(x + 16);
-    int32_t bits = vi_max_all(vi_max(vf_bits(vf_abs(x0)), vf_bits(vf_abs(x1))));
-    float amax = f32_from_bits((uint32_t)bits), d = amax / 127.0f;
-    int32_t low = 0, high = 0;
-    vi q0 = vi_zero(), q1 = vi_zero();
+/* d = max|x| / 127, q = x * (127 / max|x|) to nearest even; returns d * (sum of q). |q| <= 127: the two roundings of
+ * the factor cannot carry 127 up to 127.5. The maximum of |x| is taken on the bits, so an infinity or a NaN wins,
+ * lands in d, and reaches every output. Such a run, and one too small for its factor to be finite, has all q = 0. */
+EI_INLINE float quantize_run(const float *x, const token_planes *to, int32_t run) {
+    vf values = vf_load(x);
+    int32_t bits = vi_max_all(vf_bits(vf_abs(values)));
+    float amax = f32_from_bits((uint32_t)bits), d = amax / 127.0f, sum = 0.0f;
+    vi codes = vi_zero();
     if (amax >= 0x1p-120f && bits < 0x7f800000) {
-        vf inverse = vf_set(127.0f / amax);
-        q0 = vi_round(vf_mul(x0, inverse));
-        q1 = vi_round(vf_mul(x1, inverse));
-        low = (int32_t)vf_sum(vf_from_vi(q0));
-        high = (int32_t)vf_sum(vf_from_vi(q1));
+        codes = vi_round(vf_mul(values, vf_set(127.0f / amax)));
+        sum = vf_sum(vf_from_vi(codes));
     }
-    store_codes(to, block, q0, q1);
-    size_t at = (size_t)block * (size_t)to->w;
-    to->d[at] = d;
-    to->ds[at] = d * (float)(low + high);
-    to->sums[at] = (int32_t)(((uint32_t)high << 16) | ((uint32_t)low & 0xffffu));
+    store_codes(to, run, codes);
+    to->d[(size_t)run * (size_t)to->w] = d;
+    to->sums[(size_t)run * (size_t)to->w] = sum;
+    return d * sum;
+}
+
+EI_INLINE void quantize_block(const float *x, const token_planes *to, int32_t block) {
+    float first = quantize_run(x, to, 2 * block), second = quantize_run(x + EI_RUN_LEN, to, 2 * block + 1);
+    to->ds[(size_t)block * (size_t)to->w] = first + second;
 }
 
 static void store_values(const float *x, const token_planes *to, int32_t first, int32_t n) {

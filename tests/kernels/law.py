@@ -1,0 +1,165 @@
+"""The matmul law of csrc/formats.h in NumPy, written from its text: the oracle of the C kernels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.quant.decode import decode
+from edgeinfer.quant.formats import FORMATS
+from edgeinfer.quant.tensor import Tensor
+
+# Byte offsets of the float16 scale and min (0: none) inside one block.
+SCALE_FIELDS = {
+    "Q4_0": (0, None),
+    "Q4_1": (0, 2),
+    "Q5_0": (0, None),
+    "Q5_1": (0, 2),
+    "Q8_0": (0, None),
+    "IQ4_NL": (0, None),
+    "Q2_K": (80, 82),
+    "Q3_K": (108, None),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208, None),
+    "IQ4_XS": (0, None),
+}
+FLOAT_FORMATS = ("F32", "F16", "BF16")
+
+
+def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a*b + c, float32, rounded once: the product is exact in float64, and rounding the sum to odd
+    there (Boldo and Melquiond 2008) makes the second rounding, to float32, the right one."""
+    product, c64 = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    total = product + c64
+    back = total - product
+    error = (product - (total - back)) + (c64 - back)
+    is_even = (total.view(np.int64) & 1) == 0
+    toward = np.nextafter(total, np.copysign(np.inf, error))
+    return np.where((error != 0) & is_even, toward, total).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Activations:
+    """x (n, K) quantized per run of 16: q int64 (n, K); d, sums (n, K/16) and ds (n, K/32) f32."""
+
+    q: np.ndarray
+    d: np.ndarray
+    sums: np.ndarray
+    ds: np.ndarray
+
+
+def quantize(x: np.ndarray) -> Activations:
+    runs = x.reshape(len(x), -1, 16)
+    amax = np.abs(runs).max(axis=2)
+    d = amax / np.float32(127)
+    usable = amax >= np.float32(2.0**-120)
+    inverse = np.float32(127) / np.where(usable, amax, np.float32(1))
+    q = np.rint(runs * np.where(usable, inverse, np.float32(0))[..., None]).astype(np.int64)
+    sums = q.sum(axis=2).astype(np.float32)
+    each = d * sums
+    return Activations(q.reshape(x.shape), d, sums, each[:, ::2] + each[:, 1::2])
+
+
+def _with_scales(rows: np.ndarray, name: str, scale: float, low: float) -> np.ndarray:
+    """Decode rows as if every block's scale and min were these: leaves the integers bare."""
+    fmt = FORMATS[name]
+    blocks = rows.reshape(-1, fmt.block_bytes).copy()
+    for at, value in zip(SCALE_FIELDS[name], (scale, low), strict=True):
+        if at is not None:
+            blocks[:, at : at + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+    n_columns = rows.shape[1] // fmt.block_bytes * fmt.block_size
+    tensor = Tensor("w", (len(rows), n_columns), fmt, blocks.ravel())
+    return decode(tensor).astype(np.int64)
+
+
+def _scales(rows: np.ndarray, name: str, which: int) -> np.ndarray:
+    fmt, at = FORMATS[name], SCALE_FIELDS[name][which]
+    assert at is not None
+    blocks = rows.reshape(len(rows), -1, fmt.block_bytes)
+    return blocks[:, :, at : at + 2].copy().view(np.float16)[..., 0].astype(np.float32)
+
+
+def matmul(rows: np.ndarray, name: str, x: np.ndarray) -> np.ndarray:
+    """File rows (n_rows, row bytes) uint8 times x (n_tokens, K): y (n_tokens, n_rows) float32."""
+    if name in FLOAT_FORMATS:
+        fmt = FORMATS[name]
+        shape = (len(rows), rows.shape[1] // fmt.block_bytes)
+        w = decode(Tensor("w", shape, fmt, rows.ravel()))
+        acc = np.zeros((len(x), len(rows)), np.float32)
+        for k in range(w.shape[1]):
+            acc = fma(w[None, :, k], x[:, None, k], acc)
+        return acc
+    acts = quantize(x)
+    has_min = SCALE_FIELDS[name][1] is not None
+    is_super = FORMATS[name].block_size == 256
+    # a min is added in blocks of 32 and subtracted in super-blocks: the sign that leaves it bare
+    mins = _with_scales(rows, name, 0.0, -1.0 if is_super else 1.0) if has_min else None
+    codes = _with_scales(rows, name, 1.0, 0.0)
+    if is_super:
+        return _super_steps(rows, name, codes, mins, acts)
+    return _block_steps(rows, name, codes, acts)
+
+
+def _dots(codes: np.ndarray, acts: Activations, run: int) -> np.ndarray:
+    """Exact integer dots of one run of 16, (n_tokens, n_rows) as float32."""
+    at = slice(16 * run, 16 * run + 16)
+    return (acts.q[:, at] @ codes[:, at].T).astype(np.float32)
+
+
+def _sub_32(codes: np.ndarray, acts: Activations, j: int) -> np.ndarray:
+    first = _dots(codes, acts, 2 * j) * acts.d[:, None, 2 * j]
+    return fma(_dots(codes, acts, 2 * j + 1), acts.d[:, None, 2 * j + 1], first)
+
+
+def _block_steps(rows: np.ndarray, name: str, codes: np.ndarray, acts: Activations) -> np.ndarray:
+    w = _scales(rows, name, 0)
+    acc = np.zeros((len(acts.q), len(rows)), np.float32)
+    for j in range(w.shape[1]):
+        acc = fma(_sub_32(codes, acts, j), w[None, :, j], acc)
+        if SCALE_FIELDS[name][1] is not None:
+            acc = fma(_scales(rows, name, 1)[None, :, j], acts.ds[:, None, j], acc)
+    return acc
+
+
+# Elements of a sub-block.
+SUB_BLOCK = {"Q2_K": 16, "Q3_K": 16, "Q6_K": 16, "Q4_K": 32, "Q5_K": 32, "IQ4_XS": 32}
+
+
+def _sub_scales(rows: np.ndarray, name: str) -> np.ndarray:
+    """The integer scale of every sub-block, (n_rows, K/sub): decode with all codes made alike."""
+    fmt = FORMATS[name]
+    blocks = rows.reshape(-1, fmt.block_bytes).copy()
+    # code fields whose every element then decodes to 1 (Q6_K: 33 - 32; IQ4_XS: index 8)
+    fields = {
+        "Q2_K": [(slice(16, 80), 0x55)],
+        "Q3_K": [(slice(0, 32), 0xFF), (slice(32, 96), 0x55)],
+        "Q4_K": [(slice(16, 144), 0x11)],
+        "Q5_K": [(slice(16, 48), 0x00), (slice(48, 176), 0x11)],
+        "Q6_K": [(slice(0, 128), 0x11), (slice(128, 192), 0xAA)],
+        "IQ4_XS": [(slice(8, 136), 0x88)],
+    }[name]
+    for at, value in fields:
+        blocks[:, at] = value
+    return _with_scales(blocks.reshape(rows.shape), name, 1.0, 0.0)[:, :: SUB_BLOCK[name]]
+
+
+def _super_steps(
+    rows: np.ndarray, name: str, codes: np.ndarray, mins: np.ndarray | None, acts: Activations
+) -> np.ndarray:
+    w, sub = _scales(rows, name, 0), SUB_BLOCK[name]
+    scales = _sub_scales(rows, name)
+    bare = codes // np.where(scales == 0, 1, scales).repeat(sub, axis=1)
+    acc = np.zeros((len(acts.q), len(rows)), np.float32)
+    for block in range(w.shape[1]):
+        u, v = np.zeros_like(acc), np.zeros_like(acc)
+        for s in range(256 // sub * block, 256 // sub * (block + 1)):
+            t = _sub_32(bare, acts, s) if sub == 32 else _dots(bare, acts, s) * acts.d[:, None, s]
+            u = fma(t, scales[None, :, s].astype(np.float32), u)
+            if mins is not None:
+                low = mins[None, :, sub * s].astype(np.float32)
+                ds = acts.ds[:, s] if sub == 32 else acts.d[:, s] * acts.sums[:, s]
+                v = fma(low, ds[:, None], v)
+        acc = fma(u, w[None, :, block], acc)
+        if mins is not None:
+            acc = fma(-v, _scales(rows, name, 1)[None, :, block], acc)
+    return acc

@@ -20,7 +20,9 @@ from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.model import load, sampling_hints
 from tests.gguf_writer import write_gguf
 
-FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
+FRANCE = [
+    {"role": "user", "content": "What is the capital city of France? Answer in one sentence."}
+]
 FIRE = [{"role": "user", "content": "Write only this emoji three times: 🔥"}]
 
 

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base.h"
+#include "kernels.h"
 
 static uint64_t random_state = 1;
 
@@ -45,9 +45,14 @@ static inline guarded guarded_new(size_t bytes) {
 
 static inline void guarded_free(guarded g) { munmap(g.map, g.map_bytes); }
 
-/* The levels whose kernels are compared with the law; those this build or CPU lacks are skipped. */
+/* The levels whose kernels are compared with the law: the one EDGEINFER_ISA names, or all this build and CPU have. */
 static const char *const isa_names[] = {"scalar", "avx2", "avx512", "neon"};
 enum { N_ISA_NAMES = sizeof isa_names / sizeof *isa_names };
+
+static inline const ei_kernels *kernels_to_test(int i) {
+    const char *only = getenv("EDGEINFER_ISA");
+    return only && strcmp(only, isa_names[i]) ? NULL : ei_kernels_of(isa_names[i]);
+}
 
 static int n_failures;
 

@@ -22,7 +22,7 @@ typedef __m512i va;
 /* dpbusd wants an unsigned side: signed weights are lifted by 128 and the sums of x take it back */
 #define EI_SIGNED_BIAS 128
 #define EI_MAX_COLUMNS 8
-#define EI_ATTENTION_VECTORS 16
+#define EI_ATTENTION_VECTORS 24
 
 EI_INLINE vf vf_zero(void) {
     return _mm512_setzero_ps();

@@ -208,7 +208,7 @@ EI_INLINE void attend(int n_rows, int n, attention_tile *t, const ei_attention_r
     tile_blocks(t, rows, n_rows, chunk);
     int32_t b = 0;
     for (; b + n <= t->n_blocks; b += n) score_blocks(n_rows, n, t, b, q, scores);
-    for (; b < t->n_blocks; b++) score_blocks(n_rows, 1, t, b, q, scores);
+    for (; n > 1 && b < t->n_blocks; b++) score_blocks(n_rows, 1, t, b, q, scores);
     for (int32_t r = 0; r < n_rows; r++) {
         m[row + r] = -INFINITY;
         l[row + r] = 0;
@@ -217,7 +217,7 @@ EI_INLINE void attend(int n_rows, int n, attention_tile *t, const ei_attention_r
     }
     o += (size_t)row * dims;
     for (; d + 16 * (size_t)n <= dims; d += 16 * (size_t)n) weigh_values(n_rows, n, 16, t, scores, d, o);
-    for (; d + 16 <= dims; d += 16) weigh_values(n_rows, 1, 16, t, scores, d, o);
+    for (; n > 1 && d + 16 <= dims; d += 16) weigh_values(n_rows, 1, 16, t, scores, d, o);
     if (d < dims) weigh_values(n_rows, 1, (int)(dims - d), t, scores, d, o);
 }
 

@@ -9,6 +9,7 @@
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 #include <simde/x86/f16c.h>
+#include "avx512_simde.h"
 #else
 #include <immintrin.h>
 #endif
@@ -22,7 +23,11 @@ typedef __m512i va;
 /* dpbusd wants an unsigned side: signed weights are lifted by 128 and the sums of x take it back */
 #define EI_SIGNED_BIAS 128
 #define EI_MAX_COLUMNS 8
+#ifdef EI_SIMDE
+#define EI_ATTENTION_VECTORS 6 /* the compiler needs minutes for more */
+#else
 #define EI_ATTENTION_VECTORS 24
+#endif
 
 EI_INLINE vf vf_zero(void) {
     return _mm512_setzero_ps();

@@ -38,10 +38,15 @@ def llama(
     tied: bool = False,
     n_experts: int = 0,
     rope_freqs: bool = True,
+    n_embd: int = 80,
+    n_heads: int = 6,
+    n_kv: int = 2,
+    dim: int = 24,
+    n_ff: int = 104,
     **keys: Any,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Return metadata and weights of a llama: D 80, 6 heads of 24, 2 KV heads, F 104."""
-    n_layers, n_embd, n_heads, n_kv, dim, n_ff = 2, 80, 6, 2, 24, 104
+    """Return metadata and weights of a llama of two layers."""
+    n_layers = 2
     metadata = {
         "general.architecture": "llama",
         "llama.block_count": n_layers,
@@ -85,9 +90,17 @@ def llama(
     return metadata | prefixed("llama", keys), random_arrays(shapes)
 
 
-def gemma3(**keys: Any) -> tuple[dict[str, Any], Arrays]:
+def gemma3(
+    *,
+    n_embd: int = 48,
+    n_heads: int = 4,
+    n_kv: int = 2,
+    dim: int = 28,
+    n_ff: int = 72,
+    **keys: Any,
+) -> tuple[dict[str, Any], Arrays]:
     """Return metadata and weights of a gemma3: windowed, global, windowed layer; window 4."""
-    n_layers, n_embd, n_heads, n_kv, dim, n_ff = 3, 48, 4, 2, 28, 72
+    n_layers = 3
     metadata = {
         "general.architecture": "gemma3",
         "gemma3.block_count": n_layers,

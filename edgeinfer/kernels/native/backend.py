@@ -9,6 +9,7 @@ import numpy.typing as npt
 from edgeinfer.errors import (
     BackendError,
     CancelledError,
+    ModelClosedError,
     ResourceError,
     UnsupportedModelError,
 )
@@ -106,7 +107,7 @@ class _Build:
         return number
 
     def _add_acts(self, item: Acts) -> None:
-        flags = (ROWS[item.rows], int(item.integers), int(item.floats))
+        flags = (ROWS[item.rows], int(item.integers) * (1 + item.fine), int(item.floats))
         self._added(self.lib.ei_exec_add_acts(self.exec, item.width, *flags))
 
     def _op(self, instruction: Instruction) -> object:
@@ -227,7 +228,7 @@ class NativeExecutable:
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
         if self._exec is None:
-            raise BackendError("native executable: used after close()")
+            raise ModelClosedError("native executable: used after close()")
         check_batch(batch, self._limits, self.n_vocab)
         ffi, c = self._ffi, self._batch
         arrays = {

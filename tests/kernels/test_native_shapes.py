@@ -1,0 +1,218 @@
+"""The native backend against the reference on tiny models of odd shapes and every weight format."""
+
+import os
+import select
+import signal
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeinfer.arch import build_program
+from edgeinfer.errors import (
+    BackendError,
+    CancelledError,
+    ModelClosedError,
+    UnsupportedModelError,
+)
+from edgeinfer.kernels.backend import Cancel, Executable, Limits
+from edgeinfer.kernels.native import isa
+from edgeinfer.kernels.native.backend import BACKEND
+from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
+from edgeinfer.quant.formats import FORMATS
+from tests.arch import tiny
+from tests.kernels.kl import one_sequence, run_tokens
+from tests.kernels.law import FLOAT_FORMATS, SCALE_FIELDS
+from tests.kernels.random_weights import all_matrices
+
+native = pytest.importorskip("edgeinfer.kernels.native._native")
+
+NAMES = (*FLOAT_FORMATS, *SCALE_FIELDS)
+LIMITS = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=2)
+TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, tiny.N_VOCAB, 150)]
+WANTED = [0, 70, 149]
+# Widths that every block length divides, heads shorter than a block; in gemma3 those of one KV head
+# are shorter too, so attention cannot leave its result quantized.
+BLOCKS = {"n_embd": 256, "n_heads": 16, "dim": 16, "n_ff": 512}
+N_KV = {"llama": 4, "gemma3": 16}
+# Of the length of a row of logits. Keys and values lose to float16, activations to 8 bits.
+TOLERANCE = {True: 1e-3, False: 0.04}
+
+
+def error(path: Path, metadata: dict[str, Any], arrays: dict[str, Any]) -> float:
+    """How far native logits lie from the reference's, relative to their length, at worst."""
+    with tiny.open_model(path, metadata, arrays) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        made = [b.compile(program, file.tensors, LIMITS) for b in (BACKEND, REFERENCE)]
+        found, expected = (run_tokens(executable, TOKENS, WANTED).copy() for executable in made)
+        for executable in made:
+            executable.close()
+    length = np.linalg.norm(expected, axis=1)
+    return float((np.linalg.norm(found - expected, axis=1) / length).max())
+
+
+def test_every_native_format_is_known() -> None:
+    listed = native.ffi.string(native.lib.ei_format_names()).decode().split()
+    assert sorted(listed) == sorted(NAMES)
+    assert set(listed) <= set(FORMATS)
+
+
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "no biases": ("llama", {"bias": False}),
+    "tied": ("llama", {"tied": True}),
+    "plain rope": ("llama", {"rope_freqs": False}),
+    "q and k of equal width": ("llama", {"n_heads": 3, "n_kv": 3}),
+    "q, k and rows of equal width": ("llama", {"n_embd": 48, "n_heads": 2, "n_kv": 2}),
+    "all widths equal": ("llama", {"n_embd": 48, "n_heads": 2, "n_kv": 2, "n_ff": 48}),
+    "one kv head": ("llama", {"n_kv": 1}),
+    "whole blocks": ("llama", {"n_heads": 4, "n_kv": 2, "dim": 32, "n_ff": 96}),
+    "tiny heads": ("llama", {"n_heads": 5, "n_kv": 5, "dim": 2}),
+    "large heads": ("llama", {"n_heads": 2, "n_kv": 1, "dim": 258}),
+    "many heads of one kv head": ("llama", {"n_heads": 36, "n_kv": 1, "dim": 8}),
+    "gemma3": ("gemma3", {}),
+    "gemma3, q and k of equal width": ("gemma3", {"n_heads": 2}),
+    "gemma3, all widths equal": ("gemma3", {"n_heads": 2, "n_embd": 56, "n_ff": 56}),
+    "gemma3, odd rows": ("gemma3", {"n_embd": 47, "n_ff": 33}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_odd_shapes_equal_the_reference(tmp_path: Path, shape: str) -> None:
+    arch, options = SHAPES[shape]
+    assert error(tmp_path, *getattr(tiny, arch)(**options)) < TOLERANCE[True]
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_of_any_format_equal_the_reference(tmp_path: Path, name: str, arch: str) -> None:
+    metadata, arrays = getattr(tiny, arch)(**BLOCKS, n_kv=N_KV[arch])
+    found = error(tmp_path, metadata, all_matrices(arrays, [name]))
+    assert found < TOLERANCE[name in FLOAT_FORMATS]
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+def test_formats_may_differ_within_a_model(tmp_path: Path, arch: str) -> None:
+    """Matrices that share an input then need both its forms, quantized and float."""
+    metadata, arrays = getattr(tiny, arch)(**BLOCKS, n_kv=N_KV[arch])
+    assert error(tmp_path, metadata, all_matrices(arrays, list(NAMES))) < TOLERANCE[False]
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+def test_any_instruction_set_gives_the_same(tmp_path: Path, arch: str) -> None:
+    metadata, arrays = getattr(tiny, arch)(**BLOCKS, n_kv=N_KV[arch])
+    with tiny.open_model(tmp_path, metadata, all_matrices(arrays, list(NAMES))) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        found = []
+        for level in isa.levels():
+            made = BACKEND.compile(program, file.tensors, LIMITS, isa_name=level)
+            found.append(run_tokens(made, TOKENS, WANTED).view(np.uint32).copy())
+            made.close()
+    assert all((bits == found[0]).all() for bits in found)
+
+
+def test_a_missing_op_is_named(tmp_path: Path) -> None:
+    metadata, arrays = tiny.llama(n_experts=4)
+    with tiny.open_model(tmp_path, metadata, arrays) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        with pytest.raises(UnsupportedModelError, match="native backend: op 'route'"):
+            BACKEND.compile(program, file.tensors, LIMITS)
+
+
+def test_a_missing_kv_type_is_named(tmp_path: Path) -> None:
+    limits = Limits(n_ctx=256, n_pages=8, kv_type="q8_0")
+    with tiny.open_model(tmp_path, *tiny.llama()) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        with pytest.raises(UnsupportedModelError, match="kv_type: found 'q8_0'"):
+            BACKEND.compile(program, file.tensors, limits)
+
+
+# -- life and death ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def executable(tmp_path: Path) -> Iterator[Executable]:
+    with tiny.open_model(tmp_path, *tiny.llama()) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        made = BACKEND.compile(program, file.tensors, LIMITS)
+        yield made
+        made.close()
+
+
+def test_cancel_before_a_step_stops_it(executable: Executable) -> None:
+    cancel = Cancel()
+    cancel.set()
+    with pytest.raises(CancelledError):
+        executable.run(one_sequence(TOKENS, 0, [0]), cancel=cancel)
+    cancel.clear()
+    assert executable.run(one_sequence(TOKENS, 0, [0]), cancel=cancel).shape == (1, tiny.N_VOCAB)
+
+
+def test_nothing_wanted_gives_no_rows(executable: Executable) -> None:
+    assert executable.run(one_sequence(TOKENS[:5], 0, [])).shape == (0, tiny.N_VOCAB)
+
+
+def test_close_is_idempotent_and_final(executable: Executable) -> None:
+    executable.close()
+    executable.close()
+    with pytest.raises(ModelClosedError, match="after close"):
+        executable.run(one_sequence([1], 0, [0]))
+
+
+def test_absurdly_many_threads_are_clamped(tmp_path: Path) -> None:
+    limits = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=10_000)
+    with tiny.open_model(tmp_path, *tiny.llama()) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        many = BACKEND.compile(program, file.tensors, limits)
+        few = BACKEND.compile(program, file.tensors, LIMITS)
+        assert 1 <= many.n_threads < 10_000
+        bits = [run_tokens(made, TOKENS, WANTED).view(np.uint32).copy() for made in (many, few)]
+        many.close()
+        few.close()
+    assert (bits[0] == bits[1]).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_refused_and_does_not_hang(executable: Executable) -> None:
+    """The pool's threads stay in the parent; the parent goes on as before."""
+    before = run_tokens(executable, TOKENS, WANTED).copy()
+    from_child, to_parent = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is the point
+        child = os.fork()
+    if child == 0:
+        try:
+            executable.run(one_sequence(TOKENS[:3], 0, [2]))
+            answer = b"ran"
+        except BackendError as error:
+            answer = str(error).encode()
+        executable.close()
+        os.write(to_parent, answer)
+        os._exit(0)
+    ready, _, _ = select.select([from_child], [], [], 30)
+    if not ready:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert ready and b"forked" in os.read(from_child, 1000)
+    os.close(from_child)
+    os.close(to_parent)
+    assert (run_tokens(executable, TOKENS, WANTED) == before).all()
+
+
+def test_sizes_and_progress_are_reported(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    metadata, arrays = tiny.llama()
+    with tiny.open_model(tmp_path, metadata, arrays) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        made = BACKEND.compile(
+            program, file.tensors, LIMITS, progress=lambda done, total: seen.append((done, total))
+        )
+    matrices = [a.nbytes for name, a in arrays.items() if a.ndim > 1 and "token_embd" not in name]
+    assert seen[-1] == (sum(matrices), sum(matrices))
+    assert all(0 <= done <= total for done, total in seen)
+    assert made.weights_bytes >= sum(matrices)
+    assert made.state_bytes == 2 * 8 * 64 * 2 * (24 + 24) * 2
+    made.close()

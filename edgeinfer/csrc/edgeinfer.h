@@ -101,6 +101,7 @@ int32_t ei_exec_add_matrix(ei_exec *exec, int32_t format, int32_t n_rows, int32_
 int32_t ei_exec_add_table(ei_exec *exec, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file);
 int32_t ei_exec_add_vector(ei_exec *exec, const float *values, int32_t n);
 int32_t ei_exec_add_value(ei_exec *exec, int32_t width, int32_t rows);
+/* integers: 0 none, 1 of 8 bits, 2 fine, of 15 bits */
 int32_t ei_exec_add_acts(ei_exec *exec, int32_t width, int32_t rows, int32_t integers, int32_t floats);
 int32_t ei_exec_add_kv(ei_exec *exec, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim);
 int32_t ei_exec_add_rope(ei_exec *exec, const float *inv_freq, int32_t n_pairs, float mscale);
@@ -117,9 +118,9 @@ const float *ei_exec_logits(const ei_exec *exec);
 
 /* -- single kernels, for tests and benchmarks ----------------------------------------------- */
 
-/* y (n_tokens, n_rows) = W x^T for x (n_tokens, n_columns), by the law, on one thread. */
+/* y (n_tokens, n_rows) = W x^T for x (n_tokens, n_columns), by the law, on one thread; fine: 15-bit activations. */
 int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file,
-                  int32_t n_tokens, const float *x, float *y);
+                  int32_t n_tokens, const float *x, int32_t fine, float *y);
 /* File rows as floats. */
 int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out);
 /* Bytes per second at which n_threads read memory, over n_bytes each, best of a few passes. */

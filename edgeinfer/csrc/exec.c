@@ -88,7 +88,7 @@ int32_t ei_exec_add_value(ei_exec *e, int32_t width, int32_t rows) {
     return width < 1 ? -1 : APPEND(e->values, v);
 }
 int32_t ei_exec_add_acts(ei_exec *e, int32_t width, int32_t rows, int32_t integers, int32_t floats) {
-    ei_acts_set a = {.acts.width = width, .rows = rows, .integers = integers, .floats = floats};
+    ei_acts_set a = {.acts.width = width, .rows = rows, .integers = integers, .fine = integers == 2, .floats = floats};
     return width < 1 || (integers && width % EI_BLOCK) ? -1 : APPEND(e->acts, a);
 }
 int32_t ei_exec_add_kv(ei_exec *e, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim) {
@@ -121,6 +121,8 @@ static size_t place_work(ei_exec *e, uint8_t *base) {
         size_t n = batch * (size_t)a->acts.width, blocks = n / EI_BLOCK;
         if (a->integers) {
             a->acts.q = take(base, &used, n);
+            if (a->fine)
+                a->acts.low = take(base, &used, n);
             a->acts.d = take(base, &used, 8 * blocks);
             a->acts.sums = take(base, &used, 8 * blocks);
             a->acts.ds = take(base, &used, 4 * blocks);

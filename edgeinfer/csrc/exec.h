@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
     ei_acts acts; /* n_tokens is set by every step */
     int32_t rows;
-    bool integers, floats;
+    bool integers, fine, floats;
 } ei_acts_set;
 
 typedef struct {

@@ -4,9 +4,10 @@
  * order; inside a block every plane has one entry per row, so row = lane. A "k-group" is 4 consecutive k of
  * the 16 rows: 64 bytes, lane i = bytes 4i .. 4i+3. Rows past the end are zero bytes.
  *
- * The law. x is quantized per run of 16 elements: x ~ d*q, q s8 with integer sum s   (kernels.h, ei_acts).
+ * The law. x is quantized per run of 16 elements: x ~ d*q with integer sum s (kernels.h, ei_acts); q is s8, or 15 bits
+ * where the consumers want fine activations.
  * For every (row, token), accumulated in K order, every float step exactly as written, one rounding each:
- *   run r of 16:                  i_r = exact integer sum of (weight code * q)
+ *   run r of 16:                  i_r = (float) of the exact integer sum of (weight code * q)
  *   sub-block j of 32, runs a, b: t = i_a * d_a;  t = fma(i_b, d_b, t);  ds = d_a*s_a + d_b*s_b
  *   sub-block r of 16:            t = i_r * d_r;  ds = d_r*s_r
  *   block of 32, scale w, min m:  acc = fma(t, w, acc);  with a min: acc = fma(m, ds, acc)
@@ -15,9 +16,9 @@
  *                 then            acc = fma(u, w, acc);  with mins: acc = fma(-v, wmin, acc)
  *   float weights:                acc = fma(w_k, x_k, acc), k in order
  * Codes are the signed values (IQ4: the table's); a kernel may add a bias to them and take bias*s back, which is exact.
- * One scale per 16 for every format: against llama.cpp's 32 and 256 it costs about a tenth of the integer kernels'
- * speed, gives 0.2 to 0.65 of the divergence from the float32 model, and lets all consumers of a value share one
- * quantization whatever their formats.
+ * One scale per 16 for every format, against llama.cpp's 32 and 256: it costs about a tenth of the integer kernels'
+ * speed, halves the divergence from the float32 model at least, and lets all consumers of a value share one
+ * quantization whatever their formats. kernels/native/precision.py says where activations are fine, and measures both.
  */
 #ifndef EI_FORMATS_H
 #define EI_FORMATS_H
@@ -53,6 +54,21 @@ typedef struct {
     const char *name;
     int32_t ggml_id, block_len, block_bytes;
 } ei_format;
+
+/* X(NAME, name) of the formats whose kernels take quantized activations */
+#define EI_INTEGER_FORMATS(X)                                                                                          \
+    X(Q4_0, q4_0)                                                                                                      \
+    X(Q4_1, q4_1)                                                                                                      \
+    X(Q5_0, q5_0)                                                                                                      \
+    X(Q5_1, q5_1)                                                                                                      \
+    X(Q8_0, q8_0)                                                                                                      \
+    X(IQ4_NL, iq4_nl)                                                                                                  \
+    X(Q2_K, q2_k)                                                                                                      \
+    X(Q3_K, q3_k)                                                                                                      \
+    X(Q4_K, q4_k)                                                                                                      \
+    X(Q5_K, q5_k)                                                                                                      \
+    X(Q6_K, q6_k)                                                                                                      \
+    X(IQ4_XS, iq4_xs)
 
 extern const ei_format ei_format_rows[EI_N_FORMATS];
 

@@ -13,8 +13,9 @@
  *
  * Tokens stand in tiles of EI_TILE; the last tile is as wide as its tokens (w = min(8, n - 8*tile)).
  * Inside a tile, column t:   q     dword [k/4][w]   four s8 of k .. k+3
- *                            d     f32   [k/16][w]  scale: x ~ d*q, d = max|x| / 127
- *                            sums  f32   [k/16][w]  sum of the 16 q, an integer
+ *                            low   dword [k/4][w]   NULL, or for fine activations: x ~ d*(128*q + low)
+ *                            d     f32   [k/16][w]  scale: max|x| / 127, or max|x| / (127*128)
+ *                            sums  f32   [k/16][w]  sum of the 16 q (of 128*q + low), an integer
  *                            ds    f32   [k/32][w]  d*sum of the first 16 plus d*sum of the second
  * x is the same tiling of the f32 values, [k][w], for float weights; NULL where no consumer needs it.
  * A tile begins at 8*tile*(elements per token) of each plane.
@@ -22,7 +23,7 @@
 typedef struct {
     int32_t n_tokens;
     int32_t width; /* K: elements per token, a multiple of 32 when q is used */
-    int8_t *q;
+    int8_t *q, *low;
     float *d, *sums, *ds;
     float *x;
 } ei_acts;
@@ -58,8 +59,8 @@ enum { EI_SILU, EI_GELU_TANH, EI_GELU_ERF, EI_RELU, EI_RELU2, EI_SIGMOID, EI_TAN
 typedef struct {
     const char *isa;
     int32_t max_columns; /* tokens one matmul call may compute */
-    /* out[c*16 + lane] for columns column .. column+c of a tile; index [format][c - 1] */
-    ei_matmul_fn matmul[EI_N_FORMATS][EI_TILE];
+    /* out[c*16 + lane] for columns column .. column+c of a tile; index [format][fine][c - 1] */
+    ei_matmul_fn matmul[EI_N_FORMATS][2][EI_TILE];
 
     /* rows of floats */
     void (*quantize)(const float *x, int32_t token, ei_acts *acts);  /* one token's row into every plane acts has */

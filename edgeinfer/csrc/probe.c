@@ -16,7 +16,7 @@ static void matmul_rows(const ei_kernels *k, int32_t format, const uint8_t *x, c
         int32_t width = min_i32(EI_TILE, acts->n_tokens - t);
         for (int32_t c = 0; c < width; c += k->max_columns) {
             int32_t n = min_i32(k->max_columns, width - c);
-            k->matmul[format][n - 1](x, acts, t / EI_TILE, c, out);
+            k->matmul[format][acts->low != NULL][n - 1](x, acts, t / EI_TILE, c, out);
             for (int32_t i = 0; i < n; i++)
                 memcpy(y + (size_t)(t + c + i) * (size_t)n_rows + first, out + EI_LANES * i,
                        (size_t)min_i32(EI_LANES, n_rows - first) * sizeof *y);
@@ -25,7 +25,7 @@ static void matmul_rows(const ei_kernels *k, int32_t format, const uint8_t *x, c
 }
 
 int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file,
-                  int32_t n_tokens, const float *x, float *y) {
+                  int32_t n_tokens, const float *x, int32_t fine, float *y) {
     const ei_kernels *k = ei_kernels_of(isa);
     if (!k || format < 0 || format >= EI_N_FORMATS || n_columns % ei_format_rows[format].block_len)
         return EI_BAD_ARGUMENT;
@@ -38,6 +38,7 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
     if (integers) {
         acts.d = (float *)(memory + group_bytes), acts.sums = acts.d + n / EI_RUN_LEN;
         acts.ds = acts.sums + n / EI_RUN_LEN, acts.q = (int8_t *)(acts.ds + n / EI_BLOCK);
+        acts.low = fine ? acts.q + n : NULL;
     } else {
         acts.x = (float *)(memory + group_bytes);
     }

@@ -52,7 +52,7 @@ static void matmul_chunk(void *context, const void *op_, int32_t chunk, int32_t 
             const uint8_t *x = w->x + (size_t)(g - before) * w->group_bytes;
             for (int32_t c = 0; c < width; c += most) {
                 int32_t n = min_i32(most, width - c);
-                e->kernels->matmul[w->format][n - 1](x, acts, tile, c, out);
+                e->kernels->matmul[w->format][acts->low != NULL][n - 1](x, acts, tile, c, out);
                 store_rows(e, op, part, g - before, tile * EI_TILE + c, n, out);
             }
         }
@@ -68,7 +68,7 @@ static void gated_unit(ei_exec *e, const ei_op *op, int32_t unit, int32_t tile, 
         const ei_weight *w = &e->weights.at[op->weight[part]];
         for (int32_t g = 0; g < UNIT; g++) {
             const uint8_t *x = w->x + (size_t)(unit * UNIT + g) * w->group_bytes;
-            e->kernels->matmul[w->format][n - 1](x, acts, tile, column, out);
+            e->kernels->matmul[w->format][acts->low != NULL][n - 1](x, acts, tile, column, out);
             for (int32_t t = 0; t < n; t++)
                 memcpy(h[part][t] + g * EI_LANES, out + t * EI_LANES, EI_LANES * sizeof *out);
         }

@@ -40,7 +40,8 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Activations:
-    """x (n, K) quantized per run of 16: q int64 (n, K); d, sums (n, K/16) and ds (n, K/32) f32."""
+    """x (n, K) quantized per run of 16: q int64 (n, K), 8 bits or, fine, 15; d, sums (n, K/16) and
+    ds (n, K/32) float32."""
 
     q: np.ndarray
     d: np.ndarray
@@ -48,12 +49,13 @@ class Activations:
     ds: np.ndarray
 
 
-def quantize(x: np.ndarray) -> Activations:
+def quantize(x: np.ndarray, fine: bool) -> Activations:
+    most = np.float32(127 * 128 if fine else 127)
     runs = x.reshape(len(x), -1, 16)
     amax = np.abs(runs).max(axis=2)
-    d = amax / np.float32(127)
-    usable = amax >= np.float32(2.0**-120)
-    inverse = np.float32(127) / np.where(usable, amax, np.float32(1))
+    d = amax / most
+    usable = amax >= np.float32(2.0**-112)
+    inverse = most / np.where(usable, amax, np.float32(1))
     q = np.rint(runs * np.where(usable, inverse, np.float32(0))[..., None]).astype(np.int64)
     sums = q.sum(axis=2).astype(np.float32)
     each = d * sums
@@ -79,7 +81,7 @@ def _scales(rows: np.ndarray, name: str, which: int) -> np.ndarray:
     return blocks[:, :, at : at + 2].copy().view(np.float16)[..., 0].astype(np.float32)
 
 
-def matmul(rows: np.ndarray, name: str, x: np.ndarray) -> np.ndarray:
+def matmul(rows: np.ndarray, name: str, x: np.ndarray, fine: bool = False) -> np.ndarray:
     """File rows (n_rows, row bytes) uint8 times x (n_tokens, K): y (n_tokens, n_rows) float32."""
     if name in FLOAT_FORMATS:
         fmt = FORMATS[name]
@@ -89,7 +91,7 @@ def matmul(rows: np.ndarray, name: str, x: np.ndarray) -> np.ndarray:
         for k in range(w.shape[1]):
             acc = fma(w[None, :, k], x[:, None, k], acc)
         return acc
-    acts = quantize(x)
+    acts = quantize(x, fine)
     has_min = SCALE_FIELDS[name][1] is not None
     is_super = FORMATS[name].block_size == 256
     # a min is added in blocks of 32 and subtracted in super-blocks: the sign that leaves it bare

@@ -48,7 +48,9 @@ def random_x(rng: np.random.Generator, n_tokens: int, n_columns: int, style: str
     return x
 
 
-def run(level: str, name: str, rows: np.ndarray, x: np.ndarray) -> np.ndarray:
+def run(
+    level: str, name: str, rows: np.ndarray, x: np.ndarray, fine: bool = False
+) -> np.ndarray:
     """The C kernel's y, (n_tokens, n_rows)."""
     ffi, lib = native.ffi, native.lib
     y = np.empty((len(x), len(rows)), np.float32)
@@ -60,6 +62,7 @@ def run(level: str, name: str, rows: np.ndarray, x: np.ndarray) -> np.ndarray:
         ffi.from_buffer("uint8_t[]", np.ascontiguousarray(rows)),
         len(x),
         ffi.from_buffer("float[]", np.ascontiguousarray(x)),
+        fine,
         ffi.from_buffer("float[]", y),
     )
     assert status == lib.EI_OK
@@ -70,28 +73,30 @@ def bits(y: np.ndarray) -> np.ndarray:
     return y.view(np.uint32)
 
 
+@pytest.mark.parametrize("fine", [False, True])
 @pytest.mark.parametrize("style", ["random", "extreme"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("level", isa.levels())
-def test_kernel_equals_the_law(level: str, name: str, style: str) -> None:
+def test_kernel_equals_the_law(level: str, name: str, style: str, fine: bool) -> None:
     rng = np.random.default_rng([NAMES.index(name), style == "extreme"])
     for n_rows, n_tokens, n_blocks in ((1, 1, 1), (16, 3, 2), (17, 9, 1), (33, 20, 3)):
         n_columns = n_blocks * max(32, FORMATS[name].block_size)
         rows = random_rows(rng, name, n_rows, n_columns, style)
         x = random_x(rng, n_tokens, n_columns, style)
-        expected = law.matmul(rows, name, x)
-        assert (bits(run(level, name, rows, x)) == bits(expected)).all()
+        expected = law.matmul(rows, name, x, fine)
+        assert (bits(run(level, name, rows, x, fine)) == bits(expected)).all()
 
 
+@pytest.mark.parametrize("fine", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("level", isa.levels())
-def test_a_token_gets_the_same_bits_in_any_company(level: str, name: str) -> None:
+def test_a_token_gets_the_same_bits_in_any_company(level: str, name: str, fine: bool) -> None:
     rng = np.random.default_rng(NAMES.index(name))
     rows = random_rows(rng, name, 40, 512, "random")
     x = random_x(rng, 19, 512, "random")
-    whole = run(level, name, rows, x)
+    whole = run(level, name, rows, x, fine)
     for i in range(len(x)):
-        assert (bits(run(level, name, rows, x[i : i + 1])) == bits(whole[i : i + 1])).all()
+        assert (bits(run(level, name, rows, x[i : i + 1], fine)) == bits(whole[i : i + 1])).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

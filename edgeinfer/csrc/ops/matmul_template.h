@@ -6,7 +6,7 @@
  */
 
 typedef struct {
-    const int8_t *q;
+    const int8_t *q, *low;
     const float *d, *sums, *ds, *x;
     int32_t stride; /* columns of the tile */
 } columns;
@@ -17,6 +17,7 @@ EI_INLINE columns columns_at(const ei_acts *acts, int32_t tile, int32_t column) 
     columns c = {.stride = left < EI_TILE ? left : EI_TILE};
     if (acts->q) {
         c.q = acts->q + start + 4 * column;
+        c.low = acts->low ? acts->low + start + 4 * column : NULL;
         c.d = acts->d + start / EI_RUN_LEN + column;
         c.sums = acts->sums + start / EI_RUN_LEN + column;
         c.ds = acts->ds + start / EI_BLOCK + column;
@@ -89,21 +90,27 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
 
 /* ---- runs of 16 ---- */
 
-/* dots[t] = exact integer dot of run `half` of 32 elements (k-groups 4*half .. +3), as floats, the bias taken back */
+/* dots[t] = integer dot of run `half` of 32 elements (k-groups 4*half .. +3) as float, the bias taken back.
+ * Fine activations are 128*q + low: the codes meet q first, then low, in the same lanes. */
 #define RUN_OF_16(name, j, half, BOUND, DOT, BIAS)                                                                     \
     vf dots[EI_MAX_COLUMNS];                                                                                           \
     {                                                                                                                  \
         vi isum[EI_MAX_COLUMNS];                                                                                       \
         EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_zero();                                             \
-        EI_UNROLL for (int g = 0; g < 4; g += EI_RUN(BOUND, 4)) {                                                      \
-            va run[EI_MAX_COLUMNS];                                                                                    \
-            EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] = va_zero();                                          \
-            EI_UNROLL for (int i = g; i < g + EI_RUN(BOUND, 4); i++) {                                                 \
-                vb w = group_##name(b, j, 4 * (half) + i);                                                             \
-                EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                                 \
-                    DOT(run[t], w, c.q + 4 * ((size_t)(4 * (half) + i) * stride + (size_t)t));                         \
+        EI_UNROLL for (int plane = 0; plane <= fine; plane++) {                                                        \
+            const int8_t *x = plane ? c.low : c.q;                                                                     \
+            if (plane)                                                                                                 \
+                EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_shl(isum[t], 7);                            \
+            EI_UNROLL for (int g = 0; g < 4; g += EI_RUN(BOUND, 4)) {                                                  \
+                va run[EI_MAX_COLUMNS];                                                                                \
+                EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] = va_zero();                                      \
+                EI_UNROLL for (int i = g; i < g + EI_RUN(BOUND, 4); i++) {                                             \
+                    vb w = group_##name(b, j, 4 * (half) + i);                                                         \
+                    EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] =                                             \
+                        DOT(run[t], w, x + 4 * ((size_t)(4 * (half) + i) * stride + (size_t)t));                       \
+                }                                                                                                      \
+                EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = va_flush(isum[t], run[t]);                     \
             }                                                                                                          \
-            EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = va_flush(isum[t], run[t]);                         \
         }                                                                                                              \
         EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                                \
             dots[t] = vf_from_vi(isum[t]);                                                                             \
@@ -112,7 +119,7 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
         }                                                                                                              \
     }
 
-#define NEXT_32 c.q += 32 * stride, c.d += 2 * stride, c.sums += 2 * stride, c.ds += stride
+#define NEXT_32 c.q += 32 * stride, c.low += fine ? 32 * stride : 0, c.d += 2 * stride, c.sums += 2 * stride, c.ds += stride
 
 /* sub-block of 32: sub[t] = dots_a * d_a, then fma(dots_b, d_b) */
 #define SUB_32(name, j, BOUND, DOT, BIAS)                                                                              \
@@ -133,7 +140,7 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
     EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();
 #define KERNEL_END EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);
 #define KERNEL_ARGUMENTS                                                                                               \
-    const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out, const int n_columns
+    const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out, const int n_columns, const int fine
 
 /* ---- blocks of 32: name, largest |code|, dot verb, what the codes are too large by, the min ---- */
 
@@ -267,69 +274,67 @@ SUPER(iq4_xs, ONE_32(iq4_xs, 127, va_dot_s8, EI_SIGNED_BIAS, ), )
 /* ---- float weights ---- */
 
 #define FLOATS(name, LOAD)                                                                                             \
-    EI_INLINE void floats_##name(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out,     \
-                                 const int n_columns) {                                                                \
-        const x_##name *b = group;                                                                                     \
-        columns c = columns_at(acts, tile, column);                                                                    \
-        const size_t stride = (size_t)c.stride;                                                                        \
-        vf acc[EI_MAX_COLUMNS];                                                                                        \
-        EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();                                              \
+    EI_INLINE void floats_##name(KERNEL_ARGUMENTS) {                                                                   \
+        KERNEL_BEGIN(name)                                                                                             \
+        (void)fine;                                                                                                    \
         for (int32_t k = acts->width; k > 0; k--, b++, c.x += stride) {                                                \
             vf w = LOAD(b->w);                                                                                         \
             EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(w, vf_set(c.x[t]), acc[t]);                  \
         }                                                                                                              \
-        EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);                                  \
+        KERNEL_END                                                                                                     \
     }
 FLOATS(f32, vf_load)
 FLOATS(f16, vf_from_f16)
 FLOATS(bf16, vf_from_bf16)
 
-/* ---- one function per format and column count ---- */
+/* ---- one function per format, precision and column count ---- */
 
-#define COLUMNS_FN(kind, name, n)                                                                                      \
-    static void EI_FN(matmul_##name##_##n)(const void *group, const ei_acts *acts, int32_t tile, int32_t column,       \
-                                           float *out) {                                                               \
-        kind##_##name(group, acts, tile, column, out, n);                                                              \
+#define COLUMNS_FN(kind, name, precision, fine, n)                                                                     \
+    static void EI_FN(matmul_##name##_##precision##_##n)(const void *group, const ei_acts *acts, int32_t tile,         \
+                                                         int32_t column, float *out) {                                 \
+        kind##_##name(group, acts, tile, column, out, n, fine);                                                        \
     }
 #if EI_MAX_COLUMNS == 8
-#define COLUMNS(kind, name)                                                                                            \
-    COLUMNS_FN(kind, name, 1)                                                                                          \
-    COLUMNS_FN(kind, name, 2)                                                                                          \
-    COLUMNS_FN(kind, name, 3)                                                                                          \
-    COLUMNS_FN(kind, name, 4)                                                                                          \
-    COLUMNS_FN(kind, name, 5)                                                                                          \
-    COLUMNS_FN(kind, name, 6)                                                                                          \
-    COLUMNS_FN(kind, name, 7)                                                                                          \
-    COLUMNS_FN(kind, name, 8)
-#define COLUMNS_ROW(name)                                                                                              \
-    {EI_FN(matmul_##name##_1), EI_FN(matmul_##name##_2), EI_FN(matmul_##name##_3), EI_FN(matmul_##name##_4),           \
-     EI_FN(matmul_##name##_5), EI_FN(matmul_##name##_6), EI_FN(matmul_##name##_7), EI_FN(matmul_##name##_8)}
-#elif EI_MAX_COLUMNS == 1
-#define COLUMNS(kind, name) COLUMNS_FN(kind, name, 1)
-#define COLUMNS_ROW(name)                                                                                              \
-    { EI_FN(matmul_##name##_1) }
+#define EACH_COUNT(X, ...)                                                                                             \
+    X(__VA_ARGS__, 1)                                                                                                  \
+    X(__VA_ARGS__, 2)                                                                                                  \
+    X(__VA_ARGS__, 3)                                                                                                  \
+    X(__VA_ARGS__, 4)                                                                                                  \
+    X(__VA_ARGS__, 5)                                                                                                  \
+    X(__VA_ARGS__, 6)                                                                                                  \
+    X(__VA_ARGS__, 7)                                                                                                  \
+    X(__VA_ARGS__, 8)
+#elif EI_MAX_COLUMNS == 4
+#define EACH_COUNT(X, ...)                                                                                             \
+    X(__VA_ARGS__, 1)                                                                                                  \
+    X(__VA_ARGS__, 2)                                                                                                  \
+    X(__VA_ARGS__, 3)                                                                                                  \
+    X(__VA_ARGS__, 4)
 #else
-#define COLUMNS(kind, name)                                                                                            \
-    COLUMNS_FN(kind, name, 1)                                                                                          \
-    COLUMNS_FN(kind, name, 2)                                                                                          \
-    COLUMNS_FN(kind, name, 3)                                                                                          \
-    COLUMNS_FN(kind, name, 4)
-#define COLUMNS_ROW(name)                                                                                              \
-    {EI_FN(matmul_##name##_1), EI_FN(matmul_##name##_2), EI_FN(matmul_##name##_3), EI_FN(matmul_##name##_4)}
+#define EACH_COUNT(X, ...) X(__VA_ARGS__, 1)
 #endif
+#define INTEGER_COLUMNS(kind, name)                                                                                    \
+    EACH_COUNT(COLUMNS_FN, kind, name, coarse, 0)                                                                      \
+    EACH_COUNT(COLUMNS_FN, kind, name, fine, 1)
 
-COLUMNS(floats, f32)
-COLUMNS(floats, f16)
-COLUMNS(floats, bf16)
-COLUMNS(block32, q4_0)
-COLUMNS(block32, q4_1)
-COLUMNS(block32, q5_0)
-COLUMNS(block32, q5_1)
-COLUMNS(block32, q8_0)
-COLUMNS(block32, iq4_nl)
-COLUMNS(super, q2_k)
-COLUMNS(super, q3_k)
-COLUMNS(super, q4_k)
-COLUMNS(super, q5_k)
-COLUMNS(super, q6_k)
-COLUMNS(super, iq4_xs)
+EACH_COUNT(COLUMNS_FN, floats, f32, coarse, 0)
+EACH_COUNT(COLUMNS_FN, floats, f16, coarse, 0)
+EACH_COUNT(COLUMNS_FN, floats, bf16, coarse, 0)
+INTEGER_COLUMNS(block32, q4_0)
+INTEGER_COLUMNS(block32, q4_1)
+INTEGER_COLUMNS(block32, q5_0)
+INTEGER_COLUMNS(block32, q5_1)
+INTEGER_COLUMNS(block32, q8_0)
+INTEGER_COLUMNS(block32, iq4_nl)
+INTEGER_COLUMNS(super, q2_k)
+INTEGER_COLUMNS(super, q3_k)
+INTEGER_COLUMNS(super, q4_k)
+INTEGER_COLUMNS(super, q5_k)
+INTEGER_COLUMNS(super, q6_k)
+INTEGER_COLUMNS(super, iq4_xs)
+
+#define COLUMNS_ENTRY(name, precision, n) EI_FN(matmul_##name##_##precision##_##n),
+#define INTEGER_ROW(name)                                                                                              \
+    { {EACH_COUNT(COLUMNS_ENTRY, name, coarse)}, {EACH_COUNT(COLUMNS_ENTRY, name, fine)} }
+#define FLOAT_ROW(name)                                                                                                \
+    { {EACH_COUNT(COLUMNS_ENTRY, name, coarse)}, {EACH_COUNT(COLUMNS_ENTRY, name, coarse)} }

@@ -10,7 +10,7 @@
 /* One token's place in the tiled planes of ei_acts. */
 typedef struct {
     int32_t w; /* tokens of the tile: the stride between neighbours of one token */
-    int8_t *q;
+    int8_t *q, *low;
     float *d, *sums, *ds, *x;
 } token_planes;
 
@@ -20,6 +20,7 @@ EI_INLINE token_planes planes_of(const ei_acts *acts, int32_t token) {
     return (token_planes){
         .w = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE),
         .q = acts->q ? acts->q + start + 4 * column : NULL,
+        .low = acts->low ? acts->low + start + 4 * column : NULL,
         .d = acts->q ? acts->d + start / EI_RUN_LEN + column : NULL,
         .sums = acts->q ? acts->sums + start / EI_RUN_LEN + column : NULL,
         .ds = acts->q ? acts->ds + start / EI_BLOCK + column : NULL,
@@ -27,30 +28,39 @@ EI_INLINE token_planes planes_of(const ei_acts *acts, int32_t token) {
     };
 }
 
-EI_INLINE void store_codes(const token_planes *to, int32_t run, vi codes) {
-    int8_t *q = to->q + (size_t)run * EI_RUN_LEN * (size_t)to->w;
-    if (to->w == 1) {
+EI_INLINE void store_codes(int8_t *plane, int32_t w, int32_t run, vi codes) {
+    int8_t *q = plane + (size_t)run * EI_RUN_LEN * (size_t)w;
+    if (w == 1) {
         vi_to_s8(q, codes);
         return;
     }
     int8_t bytes[EI_RUN_LEN];
     vi_to_s8(bytes, codes);
-    for (int g = 0; g < EI_RUN_LEN / 4; g++) store_u32(q + (size_t)g * 4 * (size_t)to->w, load_u32(bytes + 4 * g));
+    for (int g = 0; g < EI_RUN_LEN / 4; g++) store_u32(q + (size_t)g * 4 * (size_t)w, load_u32(bytes + 4 * g));
 }
 
-/* d = max|x| / 127, q = x * (127 / max|x|) to nearest even; returns d * (sum of q). |q| <= 127: the two roundings of
- * the factor cannot carry 127 up to 127.5. The maximum of |x| is taken on the bits, so an infinity or a NaN wins,
- * lands in d, and reaches every output. Such a run, and one too small for its factor to be finite, has all q = 0. */
+enum { Q_MOST = 127, FINE = 128 };
+
+/* d = max|x| / most, code = x * (most / max|x|) to nearest even; returns d * (sum of codes). |code| <= most: the two
+ * roundings of the factor cannot carry it half a step further. A fine code is 128*q + low, q the nearest to code/128.
+ * The maximum of |x| is taken on the bits, so an infinity or a NaN wins, lands in d, and reaches every output. Such a
+ * run, and one too small for its factor to be finite, has all codes 0. */
 EI_INLINE float quantize_run(const float *x, const token_planes *to, int32_t run) {
     vf values = vf_load(x);
     int32_t bits = vi_max_all(vf_bits(vf_abs(values)));
-    float amax = f32_from_bits((uint32_t)bits), d = amax / 127.0f, sum = 0.0f;
+    float most = to->low ? Q_MOST * FINE : Q_MOST;
+    float amax = f32_from_bits((uint32_t)bits), d = amax / most, sum = 0.0f;
     vi codes = vi_zero();
-    if (amax >= 0x1p-120f && bits < 0x7f800000) {
-        codes = vi_round(vf_mul(values, vf_set(127.0f / amax)));
+    if (amax >= 0x1p-112f && bits < 0x7f800000) {
+        codes = vi_round(vf_mul(values, vf_set(most / amax)));
         sum = vf_sum(vf_from_vi(codes));
     }
-    store_codes(to, run, codes);
+    if (to->low) {
+        vi high = vi_round(vf_mul(vf_from_vi(codes), vf_set(1.0f / FINE)));
+        store_codes(to->low, to->w, run, vi_sub(codes, vi_shl(high, 7)));
+        codes = high;
+    }
+    store_codes(to->q, to->w, run, codes);
     to->d[(size_t)run * (size_t)to->w] = d;
     to->sums[(size_t)run * (size_t)to->w] = sum;
     return d * sum;

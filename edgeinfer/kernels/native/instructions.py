@@ -51,11 +51,12 @@ class Buffer:
 
 @dataclass(eq=False, slots=True)
 class Acts:
-    """Quantized (integers) or tiled float32 (floats) activations for matmuls."""
+    """Quantized (integers) or tiled float32 (floats) activations for matmuls; fine: of 15 bits."""
 
     width: int
     rows: Rows
     integers: bool = False
+    fine: bool = False
     floats: bool = False
     number: int = -1
 

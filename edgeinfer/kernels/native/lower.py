@@ -10,6 +10,7 @@ supported ops runs. None of this changes a bit of the result.
 from collections.abc import Callable, Mapping
 
 from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.kernels.native import precision
 from edgeinfer.kernels.native.heads import HeadsPlan, plan_heads
 from edgeinfer.kernels.native.instructions import (
     FUNCTIONS,
@@ -53,6 +54,7 @@ class Lowering:
         self.program = program
         self.tensors = tensors
         self.uses = Uses(program)
+        self.is_fine = precision.policy(program)
         self.done: set[int] = set()
         self.out: list[Instruction] = []
         self._buffers: dict[int, Buffer] = {}
@@ -119,6 +121,7 @@ class Lowering:
             if isinstance(op, Linear):
                 if self.tensors[op.weight.name].format.block_size > 1:
                     acts.integers = True
+                    acts.fine = acts.fine or self.is_fine(op.weight.name)
                 else:
                     acts.floats = True
         self._acts[value.id] = acts

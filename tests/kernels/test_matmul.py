@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.kernels import law
 
 from edgeinfer.kernels.native import isa
 from edgeinfer.quant.decode import decode
 from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.tensor import Tensor
+from tests.kernels import law
 
 native = pytest.importorskip("edgeinfer.kernels.native._native")
 NAMES = native.ffi.string(native.lib.ei_format_names()).decode().split()
@@ -48,9 +48,7 @@ def random_x(rng: np.random.Generator, n_tokens: int, n_columns: int, style: str
     return x
 
 
-def run(
-    level: str, name: str, rows: np.ndarray, x: np.ndarray, fine: bool = False
-) -> np.ndarray:
+def run(level: str, name: str, rows: np.ndarray, x: np.ndarray, fine: bool = False) -> np.ndarray:
     """The C kernel's y, (n_tokens, n_rows)."""
     ffi, lib = native.ffi, native.lib
     y = np.empty((len(x), len(rows)), np.float32)

@@ -12,9 +12,9 @@
 #define EI_UNROLL _Pragma("GCC unroll 16")
 
 #define EI_JOIN2(a, b) a##_##b
-#define EI_JOIN(a, b) EI_JOIN2(a, b)
-#define EI_TEXT2(a) #a
-#define EI_TEXT(a) EI_TEXT2(a)
+#define EI_JOIN(a, b)  EI_JOIN2(a, b)
+#define EI_TEXT2(a)    #a
+#define EI_TEXT(a)     EI_TEXT2(a)
 
 enum {
     EI_LANES = 16,     /* rows of one X group = lanes of the virtual vector */
@@ -49,9 +49,7 @@ EI_INLINE uint32_t load_u32(const void *p) {
     return v;
 }
 
-EI_INLINE void store_u32(void *p, uint32_t v) {
-    memcpy(p, &v, 4);
-}
+EI_INLINE void store_u32(void *p, uint32_t v) { memcpy(p, &v, 4); }
 
 /* Exact, subnormals and NaN included: the exponent is rebased by one float multiply. */
 EI_INLINE float f16_to_f32(uint16_t h) {
@@ -69,10 +67,8 @@ EI_INLINE float f16_to_f32(uint16_t h) {
 /* Round to nearest even, as F16C and fcvt do. */
 EI_INLINE uint16_t f32_to_f16(float x) {
     uint32_t bits = f32_bits(x), sign = (bits >> 16) & 0x8000u, mag = bits & 0x7fffffffu;
-    if (mag >= 0x7f800000u)
-        return (uint16_t)(sign | (mag > 0x7f800000u ? 0x7e00u | ((mag >> 13) & 0x3ffu) : 0x7c00u));
-    if (mag >= 0x477ff000u)
-        return (uint16_t)(sign | 0x7c00u);
+    if (mag >= 0x7f800000u) return (uint16_t)(sign | (mag > 0x7f800000u ? 0x7e00u | ((mag >> 13) & 0x3ffu) : 0x7c00u));
+    if (mag >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
     if (mag < 0x38800000u) {
         /* adding 0.5 aligns the subnormal's last place with the float's, so the FPU rounds */
         float aligned = f32_from_bits(mag) + 0.5f;
@@ -82,16 +78,10 @@ EI_INLINE uint16_t f32_to_f16(float x) {
     return (uint16_t)(sign | ((mag - 0x38000000u + 0xfffu + odd) >> 13));
 }
 
-EI_INLINE float bf16_to_f32(uint16_t h) {
-    return f32_from_bits((uint32_t)h << 16);
-}
+EI_INLINE float bf16_to_f32(uint16_t h) { return f32_from_bits((uint32_t)h << 16); }
 
-EI_INLINE int32_t min_i32(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
+EI_INLINE int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 
-EI_INLINE int32_t max_i32(int32_t a, int32_t b) {
-    return a > b ? a : b;
-}
+EI_INLINE int32_t max_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 
 #endif

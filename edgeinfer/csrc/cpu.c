@@ -30,8 +30,7 @@ enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6, OSXSAVE = 27 };
 
 static bool system_saves(uint32_t mask) {
     uint32_t a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> OSXSAVE & 1))
-        return false;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> OSXSAVE & 1)) return false;
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low & mask) == mask;
@@ -48,22 +47,16 @@ static bool has_all(const feature *list, size_t n) {
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-bool ei_cpu_has_avx2(void) {
-    return system_saves(XCR0_AVX) && has_all(avx2_features, COUNT(avx2_features));
-}
+bool ei_cpu_has_avx2(void) { return system_saves(XCR0_AVX) && has_all(avx2_features, COUNT(avx2_features)); }
 #ifdef EI_SIMDE
 /* emulated over AVX2, for tests */
-bool ei_cpu_has_avx512(void) {
-    return ei_cpu_has_avx2();
-}
+bool ei_cpu_has_avx512(void) { return ei_cpu_has_avx2(); }
 #else
 bool ei_cpu_has_avx512(void) {
     return ei_cpu_has_avx2() && system_saves(XCR0_AVX512) && has_all(avx512_features, COUNT(avx512_features));
 }
 #endif
-bool ei_cpu_has_neon(void) {
-    return false;
-}
+bool ei_cpu_has_neon(void) { return false; }
 
 #elif defined(__aarch64__)
 #ifdef __linux__
@@ -71,30 +64,16 @@ bool ei_cpu_has_neon(void) {
 
 enum { ASIMD_DOT_PRODUCT = 1 << 20 }; /* HWCAP_ASIMDDP */
 
-bool ei_cpu_has_neon(void) {
-    return getauxval(AT_HWCAP) & ASIMD_DOT_PRODUCT;
-}
+bool ei_cpu_has_neon(void) { return getauxval(AT_HWCAP) & ASIMD_DOT_PRODUCT; }
 #else
 /* Apple's arm64 CPUs all have the dot product. */
-bool ei_cpu_has_neon(void) {
-    return true;
-}
+bool ei_cpu_has_neon(void) { return true; }
 #endif
-bool ei_cpu_has_avx2(void) {
-    return false;
-}
-bool ei_cpu_has_avx512(void) {
-    return false;
-}
+bool ei_cpu_has_avx2(void) { return false; }
+bool ei_cpu_has_avx512(void) { return false; }
 
 #else
-bool ei_cpu_has_avx2(void) {
-    return false;
-}
-bool ei_cpu_has_avx512(void) {
-    return false;
-}
-bool ei_cpu_has_neon(void) {
-    return false;
-}
+bool ei_cpu_has_avx2(void) { return false; }
+bool ei_cpu_has_avx512(void) { return false; }
+bool ei_cpu_has_neon(void) { return false; }
 #endif

@@ -7,42 +7,29 @@ EI_INLINE float nibble_value(const uint8_t *codes, int i, int half) {
 }
 
 /* the fifth bit of element i of a block of 32, as 16 or 0 */
-EI_INLINE float fifth(const uint8_t *high, int i) {
-    return (float)(((load_u32(high) >> i) & 1u) << 4);
-}
+EI_INLINE float fifth(const uint8_t *high, int i) { return (float)(((load_u32(high) >> i) & 1u) << 4); }
 
-static void decode_f32(const float *b, float *y) {
-    *y = *b;
-}
-static void decode_f16(const uint16_t *b, float *y) {
-    *y = f16_to_f32(*b);
-}
-static void decode_bf16(const uint16_t *b, float *y) {
-    *y = bf16_to_f32(*b);
-}
+static void decode_f32(const float *b, float *y) { *y = *b; }
+static void decode_f16(const uint16_t *b, float *y) { *y = f16_to_f32(*b); }
+static void decode_bf16(const uint16_t *b, float *y) { *y = bf16_to_f32(*b); }
 static void decode_q4_0(const block_q4_0 *b, float *y) {
-    for (int i = 0; i < 32; i++)
-        y[i] = f16_to_f32(b->d) * (nibble_value(b->codes, i, 16) - 8);
+    for (int i = 0; i < 32; i++) y[i] = f16_to_f32(b->d) * (nibble_value(b->codes, i, 16) - 8);
 }
 static void decode_q4_1(const block_q4_1 *b, float *y) {
-    for (int i = 0; i < 32; i++)
-        y[i] = f16_to_f32(b->d) * nibble_value(b->codes, i, 16) + f16_to_f32(b->m);
+    for (int i = 0; i < 32; i++) y[i] = f16_to_f32(b->d) * nibble_value(b->codes, i, 16) + f16_to_f32(b->m);
 }
 static void decode_q5_0(const block_q5_0 *b, float *y) {
-    for (int i = 0; i < 32; i++)
-        y[i] = f16_to_f32(b->d) * (nibble_value(b->codes, i, 16) + fifth(b->high, i) - 16);
+    for (int i = 0; i < 32; i++) y[i] = f16_to_f32(b->d) * (nibble_value(b->codes, i, 16) + fifth(b->high, i) - 16);
 }
 static void decode_q5_1(const block_q5_1 *b, float *y) {
     for (int i = 0; i < 32; i++)
         y[i] = f16_to_f32(b->d) * (nibble_value(b->codes, i, 16) + fifth(b->high, i)) + f16_to_f32(b->m);
 }
 static void decode_q8_0(const block_q8_0 *b, float *y) {
-    for (int i = 0; i < 32; i++)
-        y[i] = f16_to_f32(b->d) * (float)b->codes[i];
+    for (int i = 0; i < 32; i++) y[i] = f16_to_f32(b->d) * (float)b->codes[i];
 }
 static void decode_iq4_nl(const block_iq4_nl *b, float *y) {
-    for (int i = 0; i < 32; i++)
-        y[i] = f16_to_f32(b->d) * (float)ei_iq4_values[(int)nibble_value(b->codes, i, 16)];
+    for (int i = 0; i < 32; i++) y[i] = f16_to_f32(b->d) * (float)ei_iq4_values[(int)nibble_value(b->codes, i, 16)];
 }
 EI_INLINE int two_bits_of(const uint8_t *codes, int i) {
     return (codes[32 * (i / 128) + i % 32] >> (2 * ((i % 128) / 32))) & 3;
@@ -79,17 +66,12 @@ EI_INLINE void decode_k(uint16_t d, uint16_t dmin, const uint8_t *scales, const 
     for (int i = 0; i < 256; i++) {
         int scale, min, code = k_code(codes, i);
         k4_scale(scales, i / 32, &scale, &min);
-        if (high)
-            code |= ((high[i % 32] >> (i / 32)) & 1) << 4;
+        if (high) code |= ((high[i % 32] >> (i / 32)) & 1) << 4;
         y[i] = f16_to_f32(d) * (float)scale * (float)code - f16_to_f32(dmin) * (float)min;
     }
 }
-static void decode_q4_k(const block_q4_k *b, float *y) {
-    decode_k(b->d, b->dmin, b->scales, b->codes, NULL, y);
-}
-static void decode_q5_k(const block_q5_k *b, float *y) {
-    decode_k(b->d, b->dmin, b->scales, b->codes, b->high, y);
-}
+static void decode_q4_k(const block_q4_k *b, float *y) { decode_k(b->d, b->dmin, b->scales, b->codes, NULL, y); }
+static void decode_q5_k(const block_q5_k *b, float *y) { decode_k(b->d, b->dmin, b->scales, b->codes, b->high, y); }
 static void decode_q6_k(const block_q6_k *b, float *y) {
     for (int i = 0; i < 256; i++) {
         int low = (b->low[64 * (i / 128) + i % 64] >> ((i % 128) < 64 ? 0 : 4)) & 15;
@@ -116,6 +98,5 @@ static const decode_fn decoders[EI_N_FORMATS] = {
 void ei_decode_row(int32_t format, const void *row, int64_t n_columns, float *out) {
     const ei_format *f = &ei_format_rows[format];
     const uint8_t *block = row;
-    for (int64_t i = 0; i < n_columns; i += f->block_len, block += f->block_bytes)
-        decoders[format](block, out + i);
+    for (int64_t i = 0; i < n_columns; i += f->block_len, block += f->block_bytes) decoders[format](block, out + i);
 }

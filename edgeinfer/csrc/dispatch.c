@@ -14,9 +14,7 @@ extern const ei_kernels ei_kernels_avx512;
 extern const ei_kernels ei_kernels_neon;
 #endif
 
-static bool always(void) {
-    return true;
-}
+static bool always(void) { return true; }
 
 /* Worst to best. */
 static const struct {
@@ -38,14 +36,12 @@ enum { N_LEVELS = sizeof levels / sizeof *levels };
 
 const ei_kernels *ei_kernels_of(const char *isa) {
     for (int i = 0; i < N_LEVELS; i++)
-        if (!strcmp(isa, levels[i].kernels->isa) && levels[i].runs_here())
-            return levels[i].kernels;
+        if (!strcmp(isa, levels[i].kernels->isa) && levels[i].runs_here()) return levels[i].kernels;
     return NULL;
 }
 
 static void append(char *out, const char *word) {
-    if (*out)
-        strcat(out, " ");
+    if (*out) strcat(out, " ");
     strcat(out, word);
 }
 
@@ -54,15 +50,13 @@ const char *ei_isa_levels(void) {
     static char names[64];
     if (!*names)
         for (int i = 0; i < N_LEVELS; i++)
-            if (levels[i].runs_here())
-                append(names, levels[i].kernels->isa);
+            if (levels[i].runs_here()) append(names, levels[i].kernels->isa);
     return names;
 }
 
 const char *ei_format_names(void) {
     static char names[16 * EI_N_FORMATS];
     if (!*names)
-        for (int i = 0; i < EI_N_FORMATS; i++)
-            append(names, ei_format_rows[i].name);
+        for (int i = 0; i < EI_N_FORMATS; i++) append(names, ei_format_rows[i].name);
     return names;
 }

@@ -162,9 +162,8 @@ int32_t ei_sampler_set(ei_sampler *sampler, const ei_sampling *params, const int
    the logits as given, before any penalty, bias or temperature (n_top <= EI_MOST_LOGPROBS and
    n_vocab). EI_BAD_ARGUMENT: an id out of range; EI_NON_FINITE: NaN or +inf among the logits;
    EI_ALL_BANNED: every logit is -inf. */
-int32_t ei_sample(ei_sampler *sampler, const float *logits, const int32_t *history,
-                  int32_t n_history, int64_t position, int32_t *token, int32_t n_top,
-                  double *token_logprob, int32_t *top_ids, double *top_logprobs);
+int32_t ei_sample(ei_sampler *sampler, const float *logits, const int32_t *history, int32_t n_history, int64_t position,
+                  int32_t *token, int32_t n_top, double *token_logprob, int32_t *top_ids, double *top_logprobs);
 
 /* cdef end */
 

@@ -7,12 +7,10 @@
 
 /* Room for one more element; the lists only grow while the executable is built. */
 static bool grow(void **at, int32_t *room, int32_t n, size_t size) {
-    if (n < *room)
-        return true;
+    if (n < *room) return true;
     int32_t wanted = *room ? *room * 2 : 16;
     void *moved = realloc(*at, (size_t)wanted * size);
-    if (!moved)
-        return false;
+    if (!moved) return false;
     *at = moved, *room = wanted;
     return true;
 }
@@ -23,11 +21,9 @@ static bool grow(void **at, int32_t *room, int32_t n, size_t size) {
 
 ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_batch, int32_t n_pages) {
     const ei_kernels *kernels = ei_kernels_of(isa);
-    if (!kernels || n_threads < 1 || n_batch < 1 || n_pages < 1)
-        return NULL;
+    if (!kernels || n_threads < 1 || n_batch < 1 || n_pages < 1) return NULL;
     ei_exec *e = calloc(1, sizeof *e);
-    if (!e)
-        return NULL;
+    if (!e) return NULL;
     e->kernels = kernels, e->n_batch = n_batch, e->n_pages = n_pages, e->logits = -1;
     e->pool = ei_pool_new(n_threads);
     if (!e->pool) {
@@ -39,28 +35,20 @@ ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_batch, int32_
 }
 
 void ei_exec_free(ei_exec *e) {
-    if (!e)
-        return;
+    if (!e) return;
     ei_pool_free(e->pool);
     ei_big_free(e->weight_memory, e->weight_bytes);
     ei_big_free(e->state_memory, e->state_bytes);
     ei_big_free(e->work_memory, e->work_bytes);
     void *owned[] = {e->weights.at, e->vectors.at, e->values.at, e->acts.at,  e->kvs.at,
                      e->ropes.at,   e->ops.at,     e->jobs,      e->partials, e->spans};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        free(owned[i]);
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(e);
 }
 
-int32_t ei_exec_threads(const ei_exec *e) {
-    return e->n_threads;
-}
-size_t ei_exec_weight_bytes(const ei_exec *e) {
-    return e->weight_bytes;
-}
-size_t ei_exec_state_bytes(const ei_exec *e) {
-    return e->state_bytes;
-}
+int32_t ei_exec_threads(const ei_exec *e) { return e->n_threads; }
+size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes; }
+size_t ei_exec_state_bytes(const ei_exec *e) { return e->state_bytes; }
 
 static int32_t add_weight(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file, bool x) {
     if (format < 0 || format >= EI_N_FORMATS || n_rows < 1 || n_columns < 1 ||
@@ -121,14 +109,12 @@ static size_t place_work(ei_exec *e, uint8_t *base) {
         size_t n = batch * (size_t)a->acts.width, blocks = n / EI_BLOCK;
         if (a->integers) {
             a->acts.q = take(base, &used, n);
-            if (a->fine)
-                a->acts.low = take(base, &used, n);
+            if (a->fine) a->acts.low = take(base, &used, n);
             a->acts.d = take(base, &used, 8 * blocks);
             a->acts.sums = take(base, &used, 8 * blocks);
             a->acts.ds = take(base, &used, 4 * blocks);
         }
-        if (a->floats)
-            a->acts.x = take(base, &used, 4 * n);
+        if (a->floats) a->acts.x = take(base, &used, 4 * n);
     }
     for (int32_t i = 0; i < e->ropes.n; i++) {
         e->ropes.at[i].cosines = take(base, &used, batch * (size_t)e->ropes.at[i].n_pairs * 4);
@@ -142,8 +128,7 @@ static size_t place_weights(ei_exec *e, uint8_t *base) {
     size_t used = 0;
     for (int32_t i = 0; i < e->weights.n; i++) {
         ei_weight *w = &e->weights.at[i];
-        if (w->n_groups)
-            w->x = take(base, &used, (size_t)w->n_groups * w->group_bytes);
+        if (w->n_groups) w->x = take(base, &used, (size_t)w->n_groups * w->group_bytes);
     }
     return used;
 }
@@ -165,8 +150,7 @@ static bool allocate(ei_exec *e) {
     for (int i = 0; i < 3; i++) {
         *bytes[i] = place[i](e, NULL);
         *memory[i] = ei_big_alloc(*bytes[i]);
-        if (!*memory[i])
-            return false;
+        if (!*memory[i]) return false;
         place[i](e, *memory[i]);
     }
     size_t n_jobs = (size_t)e->ops.n * EI_JOBS_PER_OP + (size_t)e->ropes.n;
@@ -183,9 +167,7 @@ typedef struct {
     volatile int64_t *done;
 } repack_context;
 
-static int32_t repack_groups(const ei_weight *w) {
-    return max_i32(1, (int32_t)(REPACK_BYTES / w->group_bytes));
-}
+static int32_t repack_groups(const ei_weight *w) { return max_i32(1, (int32_t)(REPACK_BYTES / w->group_bytes)); }
 
 static void repack_chunk(void *context, const void *op, int32_t chunk, int32_t thread) {
     repack_context *c = context;
@@ -199,14 +181,12 @@ static void repack_chunk(void *context, const void *op, int32_t chunk, int32_t t
     int32_t rows = min_i32(last * EI_LANES, w->n_rows) - first * EI_LANES;
     size_t n_bytes = (size_t)rows * row_bytes;
     ei_release_mapped(w->file + (size_t)first * w->group_bytes, n_bytes);
-    if (c->done)
-        __atomic_fetch_add(c->done, (int64_t)n_bytes, __ATOMIC_RELAXED);
+    if (c->done) __atomic_fetch_add(c->done, (int64_t)n_bytes, __ATOMIC_RELAXED);
 }
 
 static int32_t repack(ei_exec *e, volatile int64_t *done) {
     ei_job *jobs = calloc((size_t)e->weights.n + 1, sizeof *jobs);
-    if (!jobs)
-        return EI_NO_MEMORY;
+    if (!jobs) return EI_NO_MEMORY;
     int32_t n = 0;
     for (int32_t i = 0; i < e->weights.n; i++) {
         const ei_weight *w = &e->weights.at[i];
@@ -222,8 +202,7 @@ static int32_t repack(ei_exec *e, volatile int64_t *done) {
 }
 
 int32_t ei_exec_finish(ei_exec *e, int32_t logits, volatile int64_t *done) {
-    if (logits < 0 || logits >= e->values.n || e->weight_memory)
-        return EI_BAD_ARGUMENT;
+    if (logits < 0 || logits >= e->values.n || e->weight_memory) return EI_BAD_ARGUMENT;
     e->logits = logits;
     return allocate(e) ? repack(e, done) : EI_NO_MEMORY;
 }

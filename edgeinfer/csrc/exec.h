@@ -87,9 +87,7 @@ EI_INLINE float *row_of(const ei_exec *e, int32_t value, int32_t row) {
     return v->data + (size_t)row * (size_t)v->width;
 }
 
-EI_INLINE const float *vector_of(const ei_exec *e, int32_t vec) {
-    return vec < 0 ? NULL : e->vectors.at[vec];
-}
+EI_INLINE const float *vector_of(const ei_exec *e, int32_t vec) { return vec < 0 ? NULL : e->vectors.at[vec]; }
 
 /* Append the jobs of one op (run_*.c). */
 void ei_plan_rows(ei_exec *e, const ei_op *op);

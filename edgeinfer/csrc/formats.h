@@ -1,4 +1,5 @@
-/* edgeinfer/csrc/formats.h: the quant formats, one row each; their file blocks, their X blocks, and the law of their dot product.
+/* edgeinfer/csrc/formats.h: the quant formats, one row each; their file blocks, their X blocks, and the law of their
+ * dot product.
  *
  * X: 16 rows of a matrix are stored together ("a group"), same bits, same size. A group is its blocks in K
  * order; inside a block every plane has one entry per row, so row = lane. A "k-group" is 4 consecutive k of

@@ -10,9 +10,7 @@
 
 enum { HUGE_PAGE = 2 << 20 };
 
-static size_t rounded(size_t n) {
-    return (n + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
-}
+static size_t rounded(size_t n) { return (n + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1); }
 
 void *ei_big_alloc(size_t n_bytes) {
     size_t n = rounded(n_bytes ? n_bytes : 1);
@@ -20,42 +18,33 @@ void *ei_big_alloc(size_t n_bytes) {
 #ifdef MAP_NORESERVE
     flags |= MAP_NORESERVE;
 #endif
-    if (n < n_bytes || n > SIZE_MAX - HUGE_PAGE)
-        return NULL;
+    if (n < n_bytes || n > SIZE_MAX - HUGE_PAGE) return NULL;
     char *raw = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (raw == MAP_FAILED)
-        return NULL;
+    if (raw == MAP_FAILED) return NULL;
     char *aligned = (char *)rounded((size_t)raw);
-    if (aligned > raw)
-        munmap(raw, (size_t)(aligned - raw));
-    if (aligned + n < raw + n + HUGE_PAGE)
-        munmap(aligned + n, (size_t)(raw + HUGE_PAGE - aligned));
+    if (aligned > raw) munmap(raw, (size_t)(aligned - raw));
+    if (aligned + n < raw + n + HUGE_PAGE) munmap(aligned + n, (size_t)(raw + HUGE_PAGE - aligned));
 #ifdef MADV_HUGEPAGE
-    if (n_bytes >= HUGE_PAGE)
-        madvise(aligned, n, MADV_HUGEPAGE);
+    if (n_bytes >= HUGE_PAGE) madvise(aligned, n, MADV_HUGEPAGE);
 #endif
     return aligned;
 }
 
 void ei_big_free(void *p, size_t n_bytes) {
-    if (p)
-        munmap(p, rounded(n_bytes ? n_bytes : 1));
+    if (p) munmap(p, rounded(n_bytes ? n_bytes : 1));
 }
 
 void ei_release_mapped(const void *p, size_t n_bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t start = ((uintptr_t)p + page - 1) & ~(uintptr_t)(page - 1);
     uintptr_t end = ((uintptr_t)p + n_bytes) & ~(uintptr_t)(page - 1);
-    if (end > start)
-        madvise((void *)start, end - start, MADV_DONTNEED);
+    if (end > start) madvise((void *)start, end - start, MADV_DONTNEED);
 }
 
 #else
 #include <stdlib.h>
 
-void *ei_big_alloc(size_t n_bytes) {
-    return calloc(n_bytes ? n_bytes : 1, 1);
-}
+void *ei_big_alloc(size_t n_bytes) { return calloc(n_bytes ? n_bytes : 1, 1); }
 
 void ei_big_free(void *p, size_t n_bytes) {
     (void)n_bytes;

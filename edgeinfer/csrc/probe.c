@@ -32,8 +32,7 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
     bool integers = ei_format_rows[format].block_len > 1;
     size_t n = (size_t)n_tokens * (size_t)n_columns, group_bytes = EI_LANES * ei_row_bytes(format, n_columns);
     uint8_t *memory = aligned_alloc(64, ((8 * n + group_bytes) | 63) + 1);
-    if (!memory)
-        return EI_NO_MEMORY;
+    if (!memory) return EI_NO_MEMORY;
     ei_acts acts = {.n_tokens = n_tokens, .width = n_columns};
     if (integers) {
         acts.d = (float *)(memory + group_bytes), acts.sums = acts.d + n / EI_RUN_LEN;
@@ -42,8 +41,7 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
     } else {
         acts.x = (float *)(memory + group_bytes);
     }
-    for (int32_t t = 0; t < n_tokens; t++)
-        k->quantize(x + (size_t)t * (size_t)n_columns, t, &acts);
+    for (int32_t t = 0; t < n_tokens; t++) k->quantize(x + (size_t)t * (size_t)n_columns, t, &acts);
     for (int32_t r = 0; r < n_rows; r += EI_LANES) {
         const uint8_t *rows = file + (size_t)r * ei_row_bytes(format, n_columns);
         ei_repack_group(format, rows, min_i32(EI_LANES, n_rows - r), n_columns, memory);
@@ -54,8 +52,7 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
 }
 
 int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out) {
-    if (format < 0 || format >= EI_N_FORMATS || n_columns % ei_format_rows[format].block_len)
-        return EI_BAD_ARGUMENT;
+    if (format < 0 || format >= EI_N_FORMATS || n_columns % ei_format_rows[format].block_len) return EI_BAD_ARGUMENT;
     for (int64_t r = 0; r < n_rows; r++)
         ei_decode_row(format, rows + (size_t)r * ei_row_bytes(format, n_columns), n_columns, out + r * n_columns);
     return EI_OK;
@@ -76,8 +73,7 @@ static void stream_chunk(void *context, const void *op, int32_t chunk, int32_t t
     uint64_t a[8] = {0};
     (void)thread;
     for (size_t i = 0; i < STREAM_CHUNK / 8; i += 8)
-        for (int j = 0; j < 8; j++)
-            a[j] += p[i + (size_t)j];
+        for (int j = 0; j < 8; j++) a[j] += p[i + (size_t)j];
     if (!op) /* the first pass also writes, so that every page exists */
         memset(s->words + (size_t)chunk * (STREAM_CHUNK / 8), chunk & 255, STREAM_CHUNK);
     s->sums[chunk % 1024] += a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];

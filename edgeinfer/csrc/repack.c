@@ -1,4 +1,5 @@
-/* edgeinfer/csrc/repack.c: lay 16 file rows out as one X group (formats.h); a permutation of bits, nothing is rounded. */
+/* edgeinfer/csrc/repack.c: lay 16 file rows out as one X group (formats.h); a permutation of bits, nothing is rounded.
+ */
 #include "formats.h"
 #include "repack.h"
 
@@ -12,9 +13,7 @@ const ei_format ei_format_rows[EI_N_FORMATS] = {
 
 #define EACH_ROW for (int r = 0; r < EI_LANES; r++)
 
-EI_INLINE uint32_t low_nibbles(const uint8_t *p, int shift) {
-    return (load_u32(p) >> shift) & 0x0f0f0f0fu;
-}
+EI_INLINE uint32_t low_nibbles(const uint8_t *p, int shift) { return (load_u32(p) >> shift) & 0x0f0f0f0fu; }
 
 /* bit 4g + i of x -> byte i, bit g */
 EI_INLINE uint32_t bits_by_group(uint32_t x) {
@@ -32,16 +31,14 @@ EI_INLINE uint32_t bits_by_group(uint32_t x) {
 /* bit `bit` of bytes 4g + i, g < 8 -> byte i, bit g */
 EI_INLINE uint32_t bit_plane(const uint8_t *bytes, int bit) {
     uint32_t out = 0;
-    for (int g = 0; g < 8; g++)
-        out |= ((load_u32(bytes + 4 * g) >> bit) & 0x01010101u) << g;
+    for (int g = 0; g < 8; g++) out |= ((load_u32(bytes + 4 * g) >> bit) & 0x01010101u) << g;
     return out;
 }
 
 /* bits 2*pair, +1 of bytes 4g + i, g < 4 -> byte i, bits 2g */
 EI_INLINE uint32_t pair_plane(const uint8_t *bytes, int pair) {
     uint32_t out = 0;
-    for (int g = 0; g < 4; g++)
-        out |= ((load_u32(bytes + 4 * g) >> (2 * pair)) & 0x03030303u) << (2 * g);
+    for (int g = 0; g < 4; g++) out |= ((load_u32(bytes + 4 * g) >> (2 * pair)) & 0x03030303u) << (2 * g);
     return out;
 }
 
@@ -51,8 +48,7 @@ EI_INLINE uint32_t two_bits(const uint8_t *codes, int run) {
 }
 
 EI_INLINE void dwords(uint8_t (*planes)[64], int r, const uint8_t *src, int n) {
-    for (int w = 0; w < n; w++)
-        store_u32(planes[w] + 4 * r, load_u32(src + 4 * w));
+    for (int w = 0; w < n; w++) store_u32(planes[w] + 4 * r, load_u32(src + 4 * w));
 }
 
 /* run of 32 elements j of Q4_K or Q5_K */
@@ -63,12 +59,8 @@ EI_INLINE void k_codes(uint8_t codes[4][64], int r, const uint8_t *file, int j) 
         store_u32(codes[g] + 4 * r, low_nibbles(p + 4 * g, shift) | low_nibbles(p + 4 * g + 16, shift) << 4);
 }
 
-static void pack_f32(float *x, const float *const *b) {
-    EACH_ROW x[r] = *b[r];
-}
-static void pack_f16(x_f16 *x, const uint16_t *const *b) {
-    EACH_ROW x->w[r] = *b[r];
-}
+static void pack_f32(float *x, const float *const *b) { EACH_ROW x[r] = *b[r]; }
+static void pack_f16(x_f16 *x, const uint16_t *const *b) { EACH_ROW x->w[r] = *b[r]; }
 static void pack_q4_0(x_q4_0 *x, const block_q4_0 *const *b) {
     EACH_ROW {
         x->d[r] = b[r]->d;
@@ -114,18 +106,15 @@ static void pack_q3_k(x_q3_k *x, const block_q3_k *const *b) {
     EACH_ROW {
         x->d[r] = b[r]->d;
         dwords(x->scales, r, b[r]->scales, 3);
-        for (int i = 0; i < 16; i++)
-            store_u32(x->codes[i] + 4 * r, two_bits(b[r]->codes, i));
-        for (int j = 0; j < 8; j++)
-            store_u32(x->high[j] + 4 * r, bit_plane(b[r]->high, j));
+        for (int i = 0; i < 16; i++) store_u32(x->codes[i] + 4 * r, two_bits(b[r]->codes, i));
+        for (int j = 0; j < 8; j++) store_u32(x->high[j] + 4 * r, bit_plane(b[r]->high, j));
     }
 }
 static void pack_q4_k(x_q4_k *x, const block_q4_k *const *b) {
     EACH_ROW {
         x->d[r] = b[r]->d, x->dmin[r] = b[r]->dmin;
         dwords(x->scales, r, b[r]->scales, 3);
-        for (int j = 0; j < 8; j++)
-            k_codes(x->codes[j], r, b[r]->codes, j);
+        for (int j = 0; j < 8; j++) k_codes(x->codes[j], r, b[r]->codes, j);
     }
 }
 static void pack_q5_k(x_q5_k *x, const block_q5_k *const *b) {
@@ -146,8 +135,8 @@ static void pack_q6_k(x_q6_k *x, const block_q6_k *const *b) {
             int shift = 4 * ((i % 8) / 4);
             x->scales[i][r] = b[r]->scales[i];
             for (int g = 0; g < 2; g++)
-                store_u32(x->low[i][g] + 4 * r,
-                          low_nibbles(low + 4 * g, shift) | low_nibbles(low + 4 * g + 8, shift) << 4);
+                store_u32(x->low[i][g] + 4 * r, low_nibbles(low + 4 * g, shift) | low_nibbles(low + 4 * g + 8, shift)
+                                                                                      << 4);
             store_u32(x->high[i] + 4 * r, two_bits(b[r]->high, i));
         }
     }
@@ -156,8 +145,7 @@ static void pack_iq4_xs(x_iq4_xs *x, const block_iq4_xs *const *b) {
     EACH_ROW {
         x->d[r] = b[r]->d, x->scales_high[r] = b[r]->scales_high;
         dwords(&x->scales_low, r, b[r]->scales_low, 1);
-        for (int j = 0; j < 8; j++)
-            dwords(x->codes[j], r, b[r]->codes + 16 * j, 4);
+        for (int j = 0; j < 8; j++) dwords(x->codes[j], r, b[r]->codes + 16 * j, 4);
     }
 }
 

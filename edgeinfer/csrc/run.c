@@ -22,8 +22,7 @@ static void rope_chunk(void *context, const void *op, int32_t chunk, int32_t thr
 static bool plan(ei_exec *e) {
     e->n_jobs = 0;
     ei_plan_spans(e);
-    for (int32_t i = 0; i < e->acts.n; i++)
-        e->acts.at[i].acts.n_tokens = rows_of(e, e->acts.at[i].rows);
+    for (int32_t i = 0; i < e->acts.n; i++) e->acts.at[i].acts.n_tokens = rows_of(e, e->acts.at[i].rows);
     for (int32_t i = 0; i < e->ropes.n; i++)
         ei_add_job(e, rope_chunk, &e->ropes.at[i], (e->batch->n_tokens + EI_TILE - 1) / EI_TILE);
     for (int32_t i = 0; i < e->ops.n; i++) {
@@ -38,16 +37,13 @@ static bool plan(ei_exec *e) {
     return true;
 }
 
-const float *ei_exec_logits(const ei_exec *e) {
-    return e->values.at[e->logits].data;
-}
+const float *ei_exec_logits(const ei_exec *e) { return e->values.at[e->logits].data; }
 
 int32_t ei_exec_run(ei_exec *e, const ei_batch *batch, const volatile int32_t *cancel) {
     if (batch->n_tokens < 1 || batch->n_tokens > e->n_batch || batch->n_wanted < 0 ||
         batch->n_wanted > batch->n_tokens || !e->weight_memory)
         return EI_BAD_ARGUMENT;
     e->batch = batch;
-    if (!plan(e))
-        return EI_NO_MEMORY;
+    if (!plan(e)) return EI_NO_MEMORY;
     return ei_pool_run(e->pool, e, e->jobs, e->n_jobs, cancel);
 }

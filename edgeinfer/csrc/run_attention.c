@@ -22,22 +22,17 @@ typedef struct {
     int32_t first[EI_ATTENTION_ROWS], last[EI_ATTENTION_ROWS];
 } workspace;
 
-static int32_t group_of(const ei_exec *e, const ei_op *op) {
-    return op->heads[0] / e->kvs.at[op->kv].kv.n_kv_heads;
-}
+static int32_t group_of(const ei_exec *e, const ei_op *op) { return op->heads[0] / e->kvs.at[op->kv].kv.n_kv_heads; }
 
 /* a group of more than 32 query heads is cut into parts */
-static int32_t parts_of(int32_t group) {
-    return (group + EI_ATTENTION_ROWS - 1) / EI_ATTENTION_ROWS;
-}
+static int32_t parts_of(int32_t group) { return (group + EI_ATTENTION_ROWS - 1) / EI_ATTENTION_ROWS; }
 
 void ei_size_attention(ei_exec *e) {
     size_t key_dim = 0, value_dim = 0;
     e->span_len = EI_ATTENTION_ROWS;
     for (int32_t i = 0; i < e->ops.n; i++) {
         const ei_op *op = &e->ops.at[i];
-        if (op->kind != EI_OP_ATTENTION)
-            continue;
+        if (op->kind != EI_OP_ATTENTION) continue;
         const ei_kv *kv = &e->kvs.at[op->kv].kv;
         key_dim = key_dim > (size_t)kv->key_dim ? key_dim : (size_t)kv->key_dim;
         value_dim = value_dim > (size_t)kv->value_dim ? value_dim : (size_t)kv->value_dim;
@@ -54,8 +49,7 @@ static workspace workspace_of(const ei_exec *e, const ei_kv *kv, int32_t thread)
     s.q = at, at += EI_ATTENTION_ROWS * (size_t)kv->key_dim;
     s.o = at, at += EI_ATTENTION_ROWS * (size_t)kv->value_dim;
     s.chunk_o = at, at += EI_ATTENTION_ROWS * (size_t)kv->value_dim;
-    for (int i = 0; i < 4; i++, at += EI_ATTENTION_ROWS)
-        *parts[i] = at;
+    for (int i = 0; i < 4; i++, at += EI_ATTENTION_ROWS) *parts[i] = at;
     return s;
 }
 
@@ -114,8 +108,8 @@ static ei_attention_rows rows_at(const ei_exec *e, const ei_op *op, const item *
     };
 }
 
-static void merge_rows(const ei_exec *e, int32_t n_rows, int32_t dim, float *m, float *l, float *o, const float *chunk_m,
-                       const float *chunk_l, const float *chunk_o) {
+static void merge_rows(const ei_exec *e, int32_t n_rows, int32_t dim, float *m, float *l, float *o,
+                       const float *chunk_m, const float *chunk_l, const float *chunk_o) {
     for (int32_t r = 0; r < n_rows; r++) {
         size_t at = (size_t)r * (size_t)dim;
         if (chunk_m[r] != -INFINITY)
@@ -132,16 +126,14 @@ static void finish_rows(ei_exec *e, const ei_op *op, const item *it, const works
         e->kernels->attention_finish(dim, s->m[r], s->l[r], s->o + (size_t)r * (size_t)dim, sinks ? sinks + head : NULL,
                                      row_of(e, op->out[0], token) + (size_t)head * (size_t)dim);
     }
-    if (op->acts_out < 0)
-        return;
+    if (op->acts_out < 0) return;
     int32_t first = it->first_head * dim, n_blocks = it->n_heads * dim / EI_BLOCK;
     for (int32_t t = it->span->first; t < it->span->first + it->span->count; t++)
         e->kernels->quantize_part(row_of(e, op->out[0], t) + first, t, first, n_blocks, &e->acts.at[op->acts_out].acts);
 }
 
 static void start_rows(const item *it, workspace *s) {
-    for (int32_t r = 0; r < it->n_rows; r++)
-        s->m[r] = -INFINITY;
+    for (int32_t r = 0; r < it->n_rows; r++) s->m[r] = -INFINITY;
 }
 
 static void item_chunk(void *context, const void *op_, int32_t index, int32_t thread) {
@@ -171,9 +163,7 @@ static int32_t most_chunks(const ei_exec *e, const ei_op *op) {
 }
 
 /* m, l, o of one (item, chunk) */
-static size_t partial_size(const ei_kv *kv) {
-    return EI_ATTENTION_ROWS * ((size_t)kv->value_dim + 2);
-}
+static size_t partial_size(const ei_kv *kv) { return EI_ATTENTION_ROWS * ((size_t)kv->value_dim + 2); }
 
 static void split_chunk(void *context, const void *op_, int32_t index, int32_t thread) {
     ei_exec *e = context;
@@ -182,8 +172,7 @@ static void split_chunk(void *context, const void *op_, int32_t index, int32_t t
     int32_t items = n_items(e, op);
     item it = item_at(e, op, index % items);
     int32_t chunk = it.first_chunk + index / items;
-    if (chunk > it.last_chunk)
-        return;
+    if (chunk > it.last_chunk) return;
     workspace s = workspace_of(e, kv, thread);
     ei_attention_rows rows = rows_at(e, op, &it, &s);
     float *m = e->partials + (size_t)index * partial_size(kv), *l = m + EI_ATTENTION_ROWS, *o = l + EI_ATTENTION_ROWS;
@@ -216,8 +205,7 @@ bool ei_plan_attention(ei_exec *e, const ei_op *op) {
     if (needed > e->partial_floats) {
         /* twice what is needed now: a growing context asks for this rarely */
         float *moved = realloc(e->partials, 2 * needed * sizeof *moved);
-        if (!moved)
-            return false;
+        if (!moved) return false;
         e->partials = moved, e->partial_floats = 2 * needed;
     }
     ei_add_job(e, split_chunk, op, items * chunks);

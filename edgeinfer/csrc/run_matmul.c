@@ -14,12 +14,12 @@ static int32_t per_chunk(const ei_exec *e, int32_t n) {
 
 static int32_t groups_of(const ei_exec *e, const ei_op *op) {
     int32_t n = 0;
-    for (int i = 0; i < 3 && op->weight[i] >= 0; i++)
-        n += e->weights.at[op->weight[i]].n_groups;
+    for (int i = 0; i < 3 && op->weight[i] >= 0; i++) n += e->weights.at[op->weight[i]].n_groups;
     return n;
 }
 
-static void store_rows(ei_exec *e, const ei_op *op, int part, int32_t group, int32_t token, int32_t n, const float *out) {
+static void store_rows(ei_exec *e, const ei_op *op, int part, int32_t group, int32_t token, int32_t n,
+                       const float *out) {
     const ei_weight *w = &e->weights.at[op->weight[part]];
     const float *bias = vector_of(e, op->vec[part]);
     int32_t first = group * EI_LANES, lanes = min_i32(EI_LANES, w->n_rows - first);
@@ -90,14 +90,12 @@ static void gated_chunk(void *context, const void *op_, int32_t chunk, int32_t t
     for (int32_t tile = 0; tile * EI_TILE < n_tokens; tile++) {
         int32_t width = min_i32(EI_TILE, n_tokens - tile * EI_TILE);
         for (int32_t unit = first; unit < last; unit++)
-            for (int32_t c = 0; c < width; c += most)
-                gated_unit(e, op, unit, tile, c, min_i32(most, width - c));
+            for (int32_t c = 0; c < width; c += most) gated_unit(e, op, unit, tile, c, min_i32(most, width - c));
     }
 }
 
 void ei_plan_matmul(ei_exec *e, const ei_op *op) {
     bool gated = op->kind == EI_OP_GATED;
     int32_t n = gated ? e->weights.at[op->weight[0]].n_rows / EI_BLOCK : groups_of(e, op), per = per_chunk(e, n);
-    if (rows_of(e, op->rows))
-        ei_add_job(e, gated ? gated_chunk : matmul_chunk, op, (n + per - 1) / per);
+    if (rows_of(e, op->rows)) ei_add_job(e, gated ? gated_chunk : matmul_chunk, op, (n + per - 1) / per);
 }

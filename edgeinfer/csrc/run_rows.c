@@ -7,8 +7,7 @@ static void embed_row(ei_exec *e, const ei_op *op, int32_t row) {
     float *y = row_of(e, op->out[0], row);
     size_t row_bytes = ei_row_bytes(w->format, w->n_columns);
     ei_decode_row(w->format, w->file + (size_t)e->batch->tokens[row] * row_bytes, w->n_columns, y);
-    if (op->scale != 1.0f)
-        e->kernels->scale(y, op->scale, 0.0f, y, w->n_columns);
+    if (op->scale != 1.0f) e->kernels->scale(y, op->scale, 0.0f, y, w->n_columns);
 }
 
 static void gather_row(ei_exec *e, const ei_op *op, int32_t row) {
@@ -23,8 +22,7 @@ static void norm_row(ei_exec *e, const ei_op *op, int32_t row) {
     int32_t n = e->values.at[op->in[0]].width;
     if (op->in[1] >= 0) {
         float *branch = row_of(e, op->in[1], row), *sum = row_of(e, op->out[0], row);
-        if (op->vec[0] >= 0)
-            k->rms_norm(branch, vector_of(e, op->vec[0]), branch, n, op->eps);
+        if (op->vec[0] >= 0) k->rms_norm(branch, vector_of(e, op->vec[0]), branch, n, op->eps);
         k->add(x, branch, 1.0f, sum, n);
         x = sum;
     }
@@ -36,8 +34,7 @@ static void norm_row(ei_exec *e, const ei_op *op, int32_t row) {
             memcpy(h, x, (size_t)n * sizeof *h);
         x = h;
     }
-    if (op->acts_out >= 0)
-        k->quantize(x, row, &e->acts.at[op->acts_out].acts);
+    if (op->acts_out >= 0) k->quantize(x, row, &e->acts.at[op->acts_out].acts);
 }
 
 /* The q (0) or k (1) of HEADS: copied to its own value, normed per head, turned. */
@@ -46,8 +43,7 @@ static float *heads_of(ei_exec *e, const ei_op *op, int which, int32_t row) {
     int32_t heads = op->heads[which], dim = op->dim[which];
     const float *x = row_of(e, op->in[which], row), *weight = vector_of(e, op->vec[which]);
     float *y = row_of(e, op->out[which], row);
-    if (y != x)
-        memcpy(y, x, (size_t)heads * (size_t)dim * sizeof *y);
+    if (y != x) memcpy(y, x, (size_t)heads * (size_t)dim * sizeof *y);
     if (weight)
         for (int32_t h = 0; h < heads; h++)
             k->rms_norm(y + (size_t)h * (size_t)dim, weight, y + (size_t)h * (size_t)dim, dim, op->eps);
@@ -61,11 +57,9 @@ static float *heads_of(ei_exec *e, const ei_op *op, int which, int32_t row) {
 
 static void heads_row(ei_exec *e, const ei_op *op, int32_t row) {
     const ei_batch *b = e->batch;
-    if (op->in[0] >= 0)
-        heads_of(e, op, 0, row);
+    if (op->in[0] >= 0) heads_of(e, op, 0, row);
     const float *keys = op->in[1] >= 0 ? heads_of(e, op, 1, row) : NULL;
-    if (op->kv < 0)
-        return;
+    if (op->kv < 0) return;
     int32_t position = b->positions[row];
     size_t table = (size_t)b->sequences[row] * (size_t)b->pages_per_sequence;
     int32_t page = b->page_tables[table + (size_t)(position / EI_PAGE_LEN)];
@@ -81,20 +75,11 @@ static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {
     const float *other = op->in[1] >= 0 ? row_of(e, op->in[1], row) : vector_of(e, op->vec[0]);
     int32_t n = e->values.at[op->out[0]].width;
     switch (op->kind) {
-    case EI_OP_ACT:
-        k->act(op->fn, x, y, n);
-        break;
-    case EI_OP_GATE:
-        k->gated(op->fn, x, other, y, n);
-        break;
-    case EI_OP_ADD:
-        k->add(x, other, op->alpha, y, n);
-        break;
-    case EI_OP_MULTIPLY:
-        k->multiply(x, other, y, n);
-        break;
-    default:
-        k->scale(x, op->scale, op->softcap, y, n);
+    case EI_OP_ACT: k->act(op->fn, x, y, n); break;
+    case EI_OP_GATE: k->gated(op->fn, x, other, y, n); break;
+    case EI_OP_ADD: k->add(x, other, op->alpha, y, n); break;
+    case EI_OP_MULTIPLY: k->multiply(x, other, y, n); break;
+    default: k->scale(x, op->scale, op->softcap, y, n);
     }
 }
 
@@ -108,8 +93,7 @@ static void rows_chunk(void *context, const void *op_, int32_t chunk, int32_t th
                                                         : op->kind == EI_OP_HEADS  ? heads_row
                                                                                    : elementwise_row;
     int32_t last = min_i32((chunk + 1) * EI_TILE, rows_of(e, op->rows));
-    for (int32_t row = chunk * EI_TILE; row < last; row++)
-        row_fn(e, op, row);
+    for (int32_t row = chunk * EI_TILE; row < last; row++) row_fn(e, op, row);
 }
 
 void ei_plan_rows(ei_exec *e, const ei_op *op) {

@@ -1,5 +1,5 @@
 /* edgeinfer/csrc/isa/avx2.c: every kernel, instantiated over the avx2 verbs. */
-#define EI_ISA avx2
+#define EI_ISA      avx2
 #define EI_FN(name) EI_JOIN(name, EI_ISA)
 
 #include "avx2_verbs.h"

@@ -1,4 +1,5 @@
-/* edgeinfer/csrc/isa/avx2_verbs.h: the virtual vector as two 256-bit halves (AVX2, FMA, F16C). Meanings: scalar_verbs.h. */
+/* edgeinfer/csrc/isa/avx2_verbs.h: the virtual vector as two 256-bit halves (AVX2, FMA, F16C). Meanings:
+ * scalar_verbs.h. */
 #include "../base.h"
 
 #include <immintrin.h>
@@ -14,9 +15,10 @@ typedef vi va; /* each 32-bit lane is a pair of int16 sums */
 
 /* One maddubs adds two products of at most 127*bound; 32767 / (2*127*bound) of them fit an int16. */
 #define EI_RUN_FITS(bound) (32767 / (2 * 127 * (bound)))
-#define EI_RUN(bound, n) (EI_RUN_FITS(bound) >= (n) ? (n) : EI_RUN_FITS(bound) >= 4 ? 4 : EI_RUN_FITS(bound) >= 2 ? 2 : 1)
-#define EI_SIGNED_BIAS 0
-#define EI_MAX_COLUMNS 4
+#define EI_RUN(bound, n)                                                                                               \
+    (EI_RUN_FITS(bound) >= (n) ? (n) : EI_RUN_FITS(bound) >= 4 ? 4 : EI_RUN_FITS(bound) >= 2 ? 2 : 1)
+#define EI_SIGNED_BIAS       0
+#define EI_MAX_COLUMNS       4
 #define EI_ATTENTION_VECTORS 6
 
 #define HALVES(type, op, x, y) ((type){op((x).a, (y).a), op((x).b, (y).b)})
@@ -25,12 +27,8 @@ EI_INLINE vf vf_set(float x) {
     __m256 s = _mm256_set1_ps(x);
     return (vf){s, s};
 }
-EI_INLINE vf vf_zero(void) {
-    return (vf){_mm256_setzero_ps(), _mm256_setzero_ps()};
-}
-EI_INLINE vf vf_load(const float *p) {
-    return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
-}
+EI_INLINE vf vf_zero(void) { return (vf){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+EI_INLINE vf vf_load(const float *p) { return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 EI_INLINE void vf_store(float *p, vf x) {
     _mm256_storeu_ps(p, x.a);
     _mm256_storeu_ps(p + 8, x.b);
@@ -49,27 +47,13 @@ EI_INLINE void vf_store_n(float *p, vf x, int n) {
     _mm256_maskstore_ps(p, m.a, x.a);
     _mm256_maskstore_ps(p + 8, m.b, x.b);
 }
-EI_INLINE vf vf_add(vf x, vf y) {
-    return HALVES(vf, _mm256_add_ps, x, y);
-}
-EI_INLINE vf vf_sub(vf x, vf y) {
-    return HALVES(vf, _mm256_sub_ps, x, y);
-}
-EI_INLINE vf vf_mul(vf x, vf y) {
-    return HALVES(vf, _mm256_mul_ps, x, y);
-}
-EI_INLINE vf vf_div(vf x, vf y) {
-    return HALVES(vf, _mm256_div_ps, x, y);
-}
-EI_INLINE vf vf_max(vf x, vf y) {
-    return HALVES(vf, _mm256_max_ps, x, y);
-}
-EI_INLINE vf vf_min(vf x, vf y) {
-    return HALVES(vf, _mm256_min_ps, x, y);
-}
-EI_INLINE vf vf_fma(vf x, vf y, vf z) {
-    return (vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
-}
+EI_INLINE vf vf_add(vf x, vf y) { return HALVES(vf, _mm256_add_ps, x, y); }
+EI_INLINE vf vf_sub(vf x, vf y) { return HALVES(vf, _mm256_sub_ps, x, y); }
+EI_INLINE vf vf_mul(vf x, vf y) { return HALVES(vf, _mm256_mul_ps, x, y); }
+EI_INLINE vf vf_div(vf x, vf y) { return HALVES(vf, _mm256_div_ps, x, y); }
+EI_INLINE vf vf_max(vf x, vf y) { return HALVES(vf, _mm256_max_ps, x, y); }
+EI_INLINE vf vf_min(vf x, vf y) { return HALVES(vf, _mm256_min_ps, x, y); }
+EI_INLINE vf vf_fma(vf x, vf y, vf z) { return (vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
 EI_INLINE vf vf_fnma(vf x, vf y, vf z) {
     return (vf){_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b)};
 }
@@ -90,15 +74,9 @@ EI_INLINE void vf_to_f16(uint16_t *p, vf x) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
 }
-EI_INLINE vf vf_from_vi(vi x) {
-    return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
-}
-EI_INLINE vi vf_bits(vf x) {
-    return (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
-}
-EI_INLINE vf vf_from_bits(vi x) {
-    return (vf){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};
-}
+EI_INLINE vf vf_from_vi(vi x) { return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+EI_INLINE vi vf_bits(vf x) { return (vi){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+EI_INLINE vf vf_from_bits(vi x) { return (vf){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 EI_INLINE float vf_sum(vf x) {
     __m256 s8 = _mm256_add_ps(x.a, x.b);
     __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
@@ -110,9 +88,7 @@ EI_INLINE vi vi_set(int32_t x) {
     __m256i s = _mm256_set1_epi32(x);
     return (vi){s, s};
 }
-EI_INLINE vi vi_zero(void) {
-    return (vi){_mm256_setzero_si256(), _mm256_setzero_si256()};
-}
+EI_INLINE vi vi_zero(void) { return (vi){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 EI_INLINE vi vi_load(const void *p) {
     return (vi){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)p + 1)};
 }
@@ -120,39 +96,21 @@ EI_INLINE void vi_store(void *p, vi x) {
     _mm256_storeu_si256((__m256i *)p, x.a);
     _mm256_storeu_si256((__m256i *)p + 1, x.b);
 }
-EI_INLINE vi vi_add(vi x, vi y) {
-    return HALVES(vi, _mm256_add_epi32, x, y);
-}
-EI_INLINE vi vi_sub(vi x, vi y) {
-    return HALVES(vi, _mm256_sub_epi32, x, y);
-}
-EI_INLINE vi vi_mul(vi x, vi y) {
-    return HALVES(vi, _mm256_mullo_epi32, x, y);
-}
-EI_INLINE vi vi_and(vi x, vi y) {
-    return HALVES(vi, _mm256_and_si256, x, y);
-}
-EI_INLINE vi vi_or(vi x, vi y) {
-    return HALVES(vi, _mm256_or_si256, x, y);
-}
-EI_INLINE vi vi_max(vi x, vi y) {
-    return HALVES(vi, _mm256_max_epi32, x, y);
-}
-EI_INLINE vi vi_shl(vi x, int n) {
-    return (vi){_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)};
-}
-EI_INLINE vi vi_shr(vi x, int n) {
-    return (vi){_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)};
-}
+EI_INLINE vi vi_add(vi x, vi y) { return HALVES(vi, _mm256_add_epi32, x, y); }
+EI_INLINE vi vi_sub(vi x, vi y) { return HALVES(vi, _mm256_sub_epi32, x, y); }
+EI_INLINE vi vi_mul(vi x, vi y) { return HALVES(vi, _mm256_mullo_epi32, x, y); }
+EI_INLINE vi vi_and(vi x, vi y) { return HALVES(vi, _mm256_and_si256, x, y); }
+EI_INLINE vi vi_or(vi x, vi y) { return HALVES(vi, _mm256_or_si256, x, y); }
+EI_INLINE vi vi_max(vi x, vi y) { return HALVES(vi, _mm256_max_epi32, x, y); }
+EI_INLINE vi vi_shl(vi x, int n) { return (vi){_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)}; }
+EI_INLINE vi vi_shr(vi x, int n) { return (vi){_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)}; }
 EI_INLINE int32_t vi_max_all(vi x) {
     __m256i m8 = _mm256_max_epi32(x.a, x.b);
     __m128i m4 = _mm_max_epi32(_mm256_castsi256_si128(m8), _mm256_extracti128_si256(m8, 1));
     __m128i m2 = _mm_max_epi32(m4, _mm_shuffle_epi32(m4, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(m2, _mm_shuffle_epi32(m2, 0xb1)));
 }
-EI_INLINE vi vi_round(vf x) {
-    return (vi){_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)};
-}
+EI_INLINE vi vi_round(vf x) { return (vi){_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
 EI_INLINE vi vi_from_s8(const int8_t *p) {
     return (vi){_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)),
                 _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))};
@@ -167,20 +125,15 @@ EI_INLINE vi vi_from_u16(const uint16_t *p) {
 }
 EI_INLINE void vi_to_s8(int8_t *p, vi x) {
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
-    _mm_storeu_si128((__m128i *)p,
-                     _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 
-EI_INLINE vb vb_load(const void *p) {
-    return vi_load(p);
-}
+EI_INLINE vb vb_load(const void *p) { return vi_load(p); }
 EI_INLINE vb vb_and(vb x, uint8_t mask) {
     __m256i m = _mm256_set1_epi8((char)mask);
     return (vb){_mm256_and_si256(x.a, m), _mm256_and_si256(x.b, m)};
 }
-EI_INLINE vb vb_or(vb x, vb y) {
-    return HALVES(vb, _mm256_or_si256, x, y);
-}
+EI_INLINE vb vb_or(vb x, vb y) { return HALVES(vb, _mm256_or_si256, x, y); }
 EI_INLINE vb vb_shr_and(vb x, int n, uint8_t mask) {
     return vb_and((vb){_mm256_srli_epi16(x.a, n), _mm256_srli_epi16(x.b, n)}, mask);
 }
@@ -191,13 +144,9 @@ EI_INLINE vb vb_lookup(vb x, const int8_t *table) {
     __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
     return (vb){_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
 }
-EI_INLINE vb vb_signed(vb x) {
-    return x;
-}
+EI_INLINE vb vb_signed(vb x) { return x; }
 
-EI_INLINE va va_zero(void) {
-    return vi_zero();
-}
+EI_INLINE va va_zero(void) { return vi_zero(); }
 /* gcc would add all the products first and spill; the empty asm keeps one accumulator a step */
 #define EI_KEEP(x) __asm__("" : "+x"(x))
 EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) {
@@ -222,6 +171,4 @@ EI_INLINE vi va_flush(vi sum, va x) {
     return (vi){_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, one)),
                 _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, one))};
 }
-EI_INLINE void ei_prefetch(const void *p) {
-    _mm_prefetch((const char *)p, _MM_HINT_T0);
-}
+EI_INLINE void ei_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

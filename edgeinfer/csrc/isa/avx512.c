@@ -1,5 +1,5 @@
 /* edgeinfer/csrc/isa/avx512.c: every kernel, instantiated over the avx512 verbs. */
-#define EI_ISA avx512
+#define EI_ISA      avx512
 #define EI_FN(name) EI_JOIN(name, EI_ISA)
 
 #include "avx512_verbs.h"

@@ -1,5 +1,5 @@
 /* edgeinfer/csrc/isa/neon.c: every kernel, instantiated over the neon verbs. */
-#define EI_ISA neon
+#define EI_ISA      neon
 #define EI_FN(name) EI_JOIN(name, EI_ISA)
 
 #include "neon_verbs.h"

@@ -1,5 +1,5 @@
 /* edgeinfer/csrc/isa/scalar.c: every kernel, instantiated over the scalar verbs. */
-#define EI_ISA scalar
+#define EI_ISA      scalar
 #define EI_FN(name) EI_JOIN(name, EI_ISA)
 
 #include "scalar_verbs.h"

@@ -5,7 +5,8 @@
  */
 #include "../base.h"
 
-/* lanes are loops here: inlining and unrolling the templates on top of them only costs compile time (gcc 12: minutes) */
+/* lanes are loops here: inlining and unrolling the templates on top of them only costs compile time (gcc 12: minutes)
+ */
 #undef EI_UNROLL
 #define EI_UNROLL
 #undef EI_INLINE
@@ -32,9 +33,7 @@ typedef vi va;
 
 #define EACH _Pragma("GCC unroll 1") for (int i = 0; i < 16; i++)
 
-EI_INLINE vf vf_zero(void) {
-    return (vf){{0}};
-}
+EI_INLINE vf vf_zero(void) { return (vf){{0}}; }
 EI_INLINE vf vf_set(float x) {
     vf r;
     EACH r.v[i] = x;
@@ -45,18 +44,14 @@ EI_INLINE vf vf_load(const float *p) {
     memcpy(r.v, p, 64);
     return r;
 }
-EI_INLINE void vf_store(float *p, vf a) {
-    memcpy(p, a.v, 64);
-}
+EI_INLINE void vf_store(float *p, vf a) { memcpy(p, a.v, 64); }
 /* Load or store the first n lanes, 0 <= n <= 16; the other lanes read as 0. */
 EI_INLINE vf vf_load_n(const float *p, int n) {
     vf r = vf_zero();
     memcpy(r.v, p, (size_t)n * 4);
     return r;
 }
-EI_INLINE void vf_store_n(float *p, vf a, int n) {
-    memcpy(p, a.v, (size_t)n * 4);
-}
+EI_INLINE void vf_store_n(float *p, vf a, int n) { memcpy(p, a.v, (size_t)n * 4); }
 EI_INLINE vf vf_add(vf a, vf b) {
     EACH a.v[i] += b.v[i];
     return a;
@@ -107,9 +102,7 @@ EI_INLINE vf vf_from_bf16(const uint16_t *p) {
     EACH r.v[i] = bf16_to_f32(p[i]);
     return r;
 }
-EI_INLINE void vf_to_f16(uint16_t *p, vf a) {
-    EACH p[i] = f32_to_f16(a.v[i]);
-}
+EI_INLINE void vf_to_f16(uint16_t *p, vf a) { EACH p[i] = f32_to_f16(a.v[i]); }
 EI_INLINE vf vf_from_vi(vi a) {
     vf r;
     EACH r.v[i] = (float)a.v[i];
@@ -128,14 +121,11 @@ EI_INLINE vf vf_from_bits(vi a) {
 /* Sum of the lanes by the one fixed tree of the law: (i, i+8), (i, i+4), (i, i+2), (i, i+1). */
 EI_INLINE float vf_sum(vf a) {
     for (int half = 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            a.v[i] = a.v[i] + a.v[i + half];
+        for (int i = 0; i < half; i++) a.v[i] = a.v[i] + a.v[i + half];
     return a.v[0];
 }
 
-EI_INLINE vi vi_zero(void) {
-    return (vi){{0}};
-}
+EI_INLINE vi vi_zero(void) { return (vi){{0}}; }
 EI_INLINE vi vi_set(int32_t x) {
     vi r;
     EACH r.v[i] = x;
@@ -146,9 +136,7 @@ EI_INLINE vi vi_load(const void *p) {
     memcpy(r.v, p, 64);
     return r;
 }
-EI_INLINE void vi_store(void *p, vi a) {
-    memcpy(p, a.v, 64);
-}
+EI_INLINE void vi_store(void *p, vi a) { memcpy(p, a.v, 64); }
 EI_INLINE vi vi_add(vi a, vi b) {
     EACH a.v[i] = (int32_t)((uint32_t)a.v[i] + (uint32_t)b.v[i]);
     return a;
@@ -210,9 +198,7 @@ EI_INLINE vi vi_from_u16(const uint16_t *p) {
     return r;
 }
 /* Lanes in -128 .. 127 become 16 bytes. */
-EI_INLINE void vi_to_s8(int8_t *p, vi a) {
-    EACH p[i] = (int8_t)a.v[i];
-}
+EI_INLINE void vi_to_s8(int8_t *p, vi a) { EACH p[i] = (int8_t)a.v[i]; }
 
 EI_INLINE vb vb_load(const void *p) {
     vb r;
@@ -220,40 +206,32 @@ EI_INLINE vb vb_load(const void *p) {
     return r;
 }
 EI_INLINE vb vb_and(vb a, uint8_t mask) {
-    for (int i = 0; i < 64; i++)
-        a.v[i] &= mask;
+    for (int i = 0; i < 64; i++) a.v[i] &= mask;
     return a;
 }
 EI_INLINE vb vb_or(vb a, vb b) {
-    for (int i = 0; i < 64; i++)
-        a.v[i] |= b.v[i];
+    for (int i = 0; i < 64; i++) a.v[i] |= b.v[i];
     return a;
 }
-/* Shift each byte by n and keep only the bits of mask; bits that would come from a neighbouring byte must be outside mask. */
+/* Shift each byte by n and keep only the bits of mask; bits that would come from a neighbouring byte must be outside
+ * mask. */
 EI_INLINE vb vb_shr_and(vb a, int n, uint8_t mask) {
-    for (int i = 0; i < 64; i++)
-        a.v[i] = (uint8_t)(a.v[i] >> n) & mask;
+    for (int i = 0; i < 64; i++) a.v[i] = (uint8_t)(a.v[i] >> n) & mask;
     return a;
 }
 EI_INLINE vb vb_shl_and(vb a, int n, uint8_t mask) {
-    for (int i = 0; i < 64; i++)
-        a.v[i] = (uint8_t)(a.v[i] << n) & mask;
+    for (int i = 0; i < 64; i++) a.v[i] = (uint8_t)(a.v[i] << n) & mask;
     return a;
 }
 /* table[a] for bytes 0 .. 15 */
 EI_INLINE vb vb_lookup(vb a, const int8_t *table) {
-    for (int i = 0; i < 64; i++)
-        a.v[i] = (uint8_t)table[a.v[i]];
+    for (int i = 0; i < 64; i++) a.v[i] = (uint8_t)table[a.v[i]];
     return a;
 }
 /* Signed bytes -> the form va_dot_s8 takes: value + EI_SIGNED_BIAS */
-EI_INLINE vb vb_signed(vb a) {
-    return a;
-}
+EI_INLINE vb vb_signed(vb a) { return a; }
 
-EI_INLINE va va_zero(void) {
-    return vi_zero();
-}
+EI_INLINE va va_zero(void) { return vi_zero(); }
 /* sum + the four products of each lane with the four signed bytes at x; weights unsigned, at most 127 */
 EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) {
     EACH for (int k = 0; k < 4; k++) sum.v[i] += w.v[4 * i + k] * x[k];
@@ -263,9 +241,5 @@ EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
     EACH for (int k = 0; k < 4; k++) sum.v[i] += (int8_t)w.v[4 * i + k] * x[k];
     return sum;
 }
-EI_INLINE vi va_flush(vi sum, va a) {
-    return vi_add(sum, a);
-}
-EI_INLINE void ei_prefetch(const void *p) {
-    __builtin_prefetch(p, 0, 3);
-}
+EI_INLINE vi va_flush(vi sum, va a) { return vi_add(sum, a); }
+EI_INLINE void ei_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }

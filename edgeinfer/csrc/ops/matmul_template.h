@@ -22,8 +22,7 @@ EI_INLINE columns columns_at(const ei_acts *acts, int32_t tile, int32_t column) 
         c.sums = acts->sums + start / EI_RUN_LEN + column;
         c.ds = acts->ds + start / EI_BLOCK + column;
     }
-    if (acts->x)
-        c.x = acts->x + start + column;
+    if (acts->x) c.x = acts->x + start + column;
     return c;
 }
 
@@ -73,9 +72,7 @@ EI_INLINE vb group_q3_k(const x_q3_k *b, int j, int g) {
     vb low = vb_shr_and(vb_load(b->codes[2 * j + g / 4]), 2 * (g % 4), 0x03);
     return vb_or(low, bit_moved(vb_load(b->high[j]), g, 2));
 }
-EI_INLINE vb group_q4_k(const x_q4_k *b, int j, int g) {
-    return nibbles(b->codes[j], g);
-}
+EI_INLINE vb group_q4_k(const x_q4_k *b, int j, int g) { return nibbles(b->codes[j], g); }
 EI_INLINE vb group_q5_k(const x_q5_k *b, int j, int g) {
     return vb_or(nibbles(b->codes[j], g), bit_moved(vb_load(b->high[j]), g, 4));
 }
@@ -99,8 +96,7 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
         EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_zero();                                             \
         EI_UNROLL for (int plane = 0; plane <= fine; plane++) {                                                        \
             const int8_t *x = plane ? c.low : c.q;                                                                     \
-            if (plane)                                                                                                 \
-                EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_shl(isum[t], 7);                            \
+            if (plane) EI_UNROLL for (int t = 0; t < n_columns; t++) isum[t] = vi_shl(isum[t], 7);                     \
             EI_UNROLL for (int g = 0; g < 4; g += EI_RUN(BOUND, 4)) {                                                  \
                 va run[EI_MAX_COLUMNS];                                                                                \
                 EI_UNROLL for (int t = 0; t < n_columns; t++) run[t] = va_zero();                                      \
@@ -114,12 +110,12 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
         }                                                                                                              \
         EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                                \
             dots[t] = vf_from_vi(isum[t]);                                                                             \
-            if (BIAS)                                                                                                  \
-                dots[t] = vf_fnma(vf_set(BIAS), vf_set(c.sums[(half) * stride + (size_t)t]), dots[t]);                 \
+            if (BIAS) dots[t] = vf_fnma(vf_set(BIAS), vf_set(c.sums[(half) * stride + (size_t)t]), dots[t]);           \
         }                                                                                                              \
     }
 
-#define NEXT_32 c.q += 32 * stride, c.low += fine ? 32 * stride : 0, c.d += 2 * stride, c.sums += 2 * stride, c.ds += stride
+#define NEXT_32                                                                                                        \
+    c.q += 32 * stride, c.low += fine ? 32 * stride : 0, c.d += 2 * stride, c.sums += 2 * stride, c.ds += stride
 
 /* sub-block of 32: sub[t] = dots_a * d_a, then fma(dots_b, d_b) */
 #define SUB_32(name, j, BOUND, DOT, BIAS)                                                                              \
@@ -140,7 +136,8 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
     EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();
 #define KERNEL_END EI_UNROLL for (int t = 0; t < n_columns; t++) vf_store(out + 16 * t, acc[t]);
 #define KERNEL_ARGUMENTS                                                                                               \
-    const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out, const int n_columns, const int fine
+    const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out, const int n_columns,             \
+        const int fine
 
 /* ---- blocks of 32: name, largest |code|, dot verb, what the codes are too large by, the min ---- */
 
@@ -151,8 +148,7 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
             SUB_32(name, 0, BOUND, DOT, BIAS)                                                                          \
             vf scale = vf_from_f16(b->d);                                                                              \
             EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(sub[t], scale, acc[t]);                      \
-            MIN                                                                                                        \
-            NEXT_32;                                                                                                   \
+            MIN NEXT_32;                                                                                               \
         }                                                                                                              \
         KERNEL_END                                                                                                     \
     }
@@ -174,9 +170,7 @@ typedef struct {
     vf scale[16], min[16];
 } super;
 
-EI_INLINE vf byte_of(vi packed, int i) {
-    return vf_from_vi(vi_and(vi_shr(packed, 8 * i), vi_set(0xff)));
-}
+EI_INLINE vf byte_of(vi packed, int i) { return vf_from_vi(vi_and(vi_shr(packed, 8 * i), vi_set(0xff))); }
 
 /* the 6-bit scales and mins of Q4_K and Q5_K */
 EI_INLINE void scales_k4(const uint8_t raw[3][64], super *s) {
@@ -189,12 +183,8 @@ EI_INLINE void scales_k4(const uint8_t raw[3][64], super *s) {
         s->min[j] = byte_of(min[j / 4], j % 4);
     }
 }
-EI_INLINE void scales_q4_k(const x_q4_k *b, super *s) {
-    scales_k4(b->scales, s);
-}
-EI_INLINE void scales_q5_k(const x_q5_k *b, super *s) {
-    scales_k4(b->scales, s);
-}
+EI_INLINE void scales_q4_k(const x_q4_k *b, super *s) { scales_k4(b->scales, s); }
+EI_INLINE void scales_q5_k(const x_q5_k *b, super *s) { scales_k4(b->scales, s); }
 EI_INLINE void scales_q2_k(const x_q2_k *b, super *s) {
     EI_UNROLL for (int j = 0; j < 16; j++) {
         vi both = vi_from_u8(b->scales[j]);
@@ -335,6 +325,10 @@ INTEGER_COLUMNS(super, iq4_xs)
 
 #define COLUMNS_ENTRY(name, precision, n) EI_FN(matmul_##name##_##precision##_##n),
 #define INTEGER_ROW(name)                                                                                              \
-    { {EACH_COUNT(COLUMNS_ENTRY, name, coarse)}, {EACH_COUNT(COLUMNS_ENTRY, name, fine)} }
+    {                                                                                                                  \
+        {EACH_COUNT(COLUMNS_ENTRY, name, coarse)}, { EACH_COUNT(COLUMNS_ENTRY, name, fine) }                           \
+    }
 #define FLOAT_ROW(name)                                                                                                \
-    { {EACH_COUNT(COLUMNS_ENTRY, name, coarse)}, {EACH_COUNT(COLUMNS_ENTRY, name, coarse)} }
+    {                                                                                                                  \
+        {EACH_COUNT(COLUMNS_ENTRY, name, coarse)}, { EACH_COUNT(COLUMNS_ENTRY, name, coarse) }                         \
+    }

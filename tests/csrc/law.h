@@ -98,13 +98,13 @@ static inline void law_rms_norm(const float *x, const float *weight, float *y, i
 }
 
 typedef struct {
-    int8_t q[16];
+    int32_t q[16], low[16]; /* fine: the code is 128*q + low */
     float d, sum;
 } law_run;
 
-static inline law_run law_quantize(const float *x) {
-    law_run run = {{0}, 0, 0};
-    float amax = 0;
+static inline law_run law_quantize(const float *x, bool fine) {
+    law_run run = {.sum = 0};
+    float amax = 0, most = fine ? 127 * 128 : 127;
     bool finite = true;
     for (int i = 0; i < 16; i++) {
         float a = fabsf(x[i]);
@@ -112,11 +112,12 @@ static inline law_run law_quantize(const float *x) {
         /* NaN above infinity above every number */
         if (amax == amax && (a != a || a > amax)) amax = a;
     }
-    run.d = amax / 127.0f;
-    for (int i = 0; i < 16 && finite && amax >= 0x1p-120f; i++) {
-        int q = (int)rintf(x[i] * (127.0f / amax));
-        run.q[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
-        run.sum += (float)run.q[i];
+    run.d = amax / most;
+    for (int i = 0; i < 16 && finite && amax >= 0x1p-112f; i++) {
+        float code = rintf(x[i] * (most / amax));
+        run.q[i] = (int32_t)(fine ? rintf(code / 128) : code);
+        run.low[i] = fine ? (int32_t)code - 128 * run.q[i] : 0;
+        run.sum += code;
     }
     return run;
 }

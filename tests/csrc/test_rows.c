@@ -84,25 +84,28 @@ static void test_rope(const ei_kernels *k, int n_pairs, int round) {
 
 /* The planes of n_tokens tokens, each ending at its guard page. */
 typedef struct {
-    guarded q, d, ds, sums, x;
+    guarded q, low, d, ds, sums, x;
     ei_acts acts;
 } planes;
 
-static planes planes_new(int32_t n_tokens, int32_t width, bool with_q, bool with_x) {
+static planes planes_new(int32_t n_tokens, int32_t width, bool with_q, bool with_low, bool with_x) {
     size_t n = (size_t)n_tokens * (size_t)width;
     planes p = {.q = guarded_new(n),
+                .low = guarded_new(n),
                 .d = guarded_new(n / 16 * 4),
                 .sums = guarded_new(n / 16 * 4),
                 .ds = guarded_new(n / 32 * 4),
                 .x = guarded_new(n * 4),
                 .acts = {.n_tokens = n_tokens, .width = width}};
     if (with_q) p.acts.q = p.q.data, p.acts.d = p.d.data, p.acts.ds = p.ds.data, p.acts.sums = p.sums.data;
+    if (with_low) p.acts.low = p.low.data;
     if (with_x) p.acts.x = p.x.data;
     return p;
 }
 
 static void planes_free(planes *p) {
-    guarded_free(p->q), guarded_free(p->d), guarded_free(p->ds), guarded_free(p->sums), guarded_free(p->x);
+    guarded_free(p->q), guarded_free(p->low), guarded_free(p->d), guarded_free(p->ds);
+    guarded_free(p->sums), guarded_free(p->x);
 }
 
 static void expect_planes(const char *isa, const planes *p, const float *x) {
@@ -111,7 +114,9 @@ static void expect_planes(const char *isa, const planes *p, const float *x) {
         int32_t tile = t / 8, w = a->n_tokens - 8 * tile < 8 ? a->n_tokens - 8 * tile : 8, c = t % 8;
         const float *row = x + (size_t)t * (size_t)a->width;
         for (int32_t r = 0; a->q && r < a->width / 16; r++) {
-            law_run want = law_quantize(row + 16 * r), second = r % 2 ? want : law_quantize(row + 16 * r + 16);
+            bool fine = a->low;
+            law_run want = law_quantize(row + 16 * r, fine), second = want;
+            if (r % 2 == 0) second = law_quantize(row + 16 * r + 16, fine);
             int32_t at = tile * 8 * (a->width / 16) + r * w + c;
             EXPECT(same(a->d[at], want.d), "%s d: %a, law %a", isa, a->d[at], want.d);
             EXPECT(a->sums[at] == want.sum, "%s sum: %a, law %a", isa, a->sums[at], want.sum);
@@ -120,8 +125,9 @@ static void expect_planes(const char *isa, const planes *p, const float *x) {
             EXPECT(r % 2 || same(a->ds[at], ds), "%s ds: %a, law %a", isa, a->ds[at], ds);
             for (int32_t i = 0; i < 16; i++) {
                 int32_t k = 16 * r + i;
-                int8_t got = a->q[tile * 8 * a->width + k / 4 * 4 * w + 4 * c + k % 4];
+                int32_t byte = tile * 8 * a->width + k / 4 * 4 * w + 4 * c + k % 4, got = a->q[byte];
                 EXPECT(got == want.q[i], "%s q of %a: %d, law %d", isa, row[k], got, want.q[i]);
+                EXPECT(!fine || a->low[byte] == want.low[i], "%s low code of %a", isa, row[k]);
             }
         }
         for (int32_t k = 0; a->x && k < a->width; k++)
@@ -130,12 +136,12 @@ static void expect_planes(const char *isa, const planes *p, const float *x) {
 }
 
 static void test_quantize(const ei_kernels *k, int32_t n_tokens, int32_t width, int round) {
-    bool with_q = width % 32 == 0, with_x = !with_q || round % 2;
-    planes p = planes_new(n_tokens, width, with_q, with_x);
+    bool with_q = width % 32 == 0, with_x = !with_q || round % 2, with_low = with_q && round / 2 % 2;
+    planes p = planes_new(n_tokens, width, with_q, with_low, with_x);
     guarded gx;
     float *x = row_of(&gx, n_tokens * width, round);
     if (round % 5 == 4)
-        for (int32_t i = 0; i < n_tokens * width; i++) x[i] *= 1e-37f;
+        for (int32_t i = 0; i < n_tokens * width; i++) x[i] *= i / 64 % 2 ? 1e-34f : 1e-36f;
     if (round % 7 == 6 && with_q) memset(x, 0, 32 * 4);
     for (int32_t t = n_tokens - 1; t >= 0; t--) k->quantize(x + (size_t)t * (size_t)width, t, &p.acts);
     expect_planes(k->isa, &p, x);
@@ -159,7 +165,7 @@ static void test_isa(const ei_kernels *k) {
         }
     static const int32_t widths[] = {32, 64, 96, 160, 256, 576, 8, 20, 45};
     for (int32_t n_tokens = 1; n_tokens <= 17; n_tokens++)
-        for (int round = 0; round < 9; round++) test_quantize(k, n_tokens, widths[(n_tokens + round) % 9], round);
+        for (int round = 0; round < 12; round++) test_quantize(k, n_tokens, widths[(n_tokens + round) % 9], round);
 }
 
 static double exact_function(int32_t fn, double x) {

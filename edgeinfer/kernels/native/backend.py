@@ -15,8 +15,8 @@ from edgeinfer.errors import (
 )
 from edgeinfer.kernels.backend import Batch, Cancel, Limits, Progress, check_batch
 from edgeinfer.kernels.native import isa
-from edgeinfer.kernels.native.instructions import Acts, Instruction, Kind, Rotation
-from edgeinfer.kernels.native.lower import ONES, lower
+from edgeinfer.kernels.native.instructions import ONES, Acts, Instruction, Kind, Rotation
+from edgeinfer.kernels.native.lower import lower
 from edgeinfer.kernels.native.place import place
 from edgeinfer.program.program import Program
 from edgeinfer.program.values import Rows

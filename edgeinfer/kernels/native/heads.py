@@ -20,12 +20,6 @@ class Chain:
     rope: Rope | None
     absorbed: frozenset[int]
 
-    def norm_name(self, ones: str) -> str | None:
-        """Name the norm's weight, `ones` for a norm without one, None for no norm."""
-        if self.norm is None:
-            return None
-        return self.norm.weight.name if self.norm.weight else ones
-
 
 @dataclass(frozen=True, slots=True)
 class HeadsPlan:

@@ -10,6 +10,9 @@ from enum import IntEnum
 
 from edgeinfer.program.values import Rows
 
+BLOCK = 32  # elements that share activation scales; a result of whole blocks can be left quantized
+ONES = ""  # names the vector of a norm without weight
+
 
 class Kind(IntEnum):
     """The EI_OP_* of csrc/edgeinfer.h; a test holds them equal."""

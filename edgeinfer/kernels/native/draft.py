@@ -1,0 +1,77 @@
+"""Hold a program half lowered: the instructions so far, and which buffer holds each value."""
+
+from collections.abc import Mapping
+
+from edgeinfer.kernels.native import precision
+from edgeinfer.kernels.native.heads import plan_heads
+from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Kind
+from edgeinfer.kernels.native.uses import Uses
+from edgeinfer.program.ops import Linear, RmsNorm
+from edgeinfer.program.program import Program
+from edgeinfer.program.values import Value
+from edgeinfer.quant.tensor import Tensor
+
+
+class Draft:
+    """What the lowering of each op reads and extends.
+
+    Attributes:
+        program: what is lowered.
+        uses: who reads and writes each value.
+        heads: what the KV append at each op index does besides.
+        done: indices of the ops that an instruction stands for already.
+        instructions: the result so far.
+    """
+
+    def __init__(self, program: Program, tensors: Mapping[str, Tensor]) -> None:
+        self.program = program
+        self.uses = Uses(program)
+        self.heads = plan_heads(program, self.uses)
+        self.done = {i for plan in self.heads.values() for i in plan.absorbed}
+        self.instructions: list[Instruction] = []
+        self._tensors = tensors
+        self._is_fine = precision.policy(program)
+        self._buffers: dict[int, Buffer] = {}
+        self._acts: dict[int, Acts] = {}
+
+    def emit(self, instruction: Instruction) -> None:
+        """Add the next instruction."""
+        self.instructions.append(instruction)
+
+    def is_made(self, value: Value) -> bool:
+        """Return whether an instruction so far leaves this value in a buffer."""
+        return value.id in self._buffers
+
+    def buffer(self, value: Value) -> Buffer:
+        """Return the buffer of a value."""
+        if value.id not in self._buffers:
+            self._buffers[value.id] = Buffer(value.width, value.rows)
+        return self._buffers[value.id]
+
+    def acts(self, value: Value) -> Acts:
+        """Return a value's activations, made from its buffer now if no op has left them yet."""
+        if value.id not in self._acts:
+            inputs, acts = (self.buffer(value),), self.new_acts(value)
+            self.emit(Instruction(Kind.NORM, value.rows, inputs=inputs, acts_out=acts))
+        return self._acts[value.id]
+
+    def new_acts(self, value: Value) -> Acts:
+        """Declare a value's activations, in the forms its matmuls need."""
+        acts = Acts(value.width, value.rows)
+        for i in self.uses.readers(value):
+            op = self.uses.ops[i]
+            if isinstance(op, Linear):
+                if self._tensors[op.weight.name].format.block_size > 1:
+                    acts.integers = True
+                    acts.fine = acts.fine or self._is_fine(op.weight.name)
+                else:
+                    acts.floats = True
+        self._acts[value.id] = acts
+        return acts
+
+
+def norm_vector(norm: RmsNorm | None) -> str | None:
+    """Name the vector of a norm, which may have no weight; None for no norm."""
+    if norm is None:
+        return None
+    return norm.weight.name if norm.weight else ONES

@@ -1,0 +1,111 @@
+"""Lower what works on heads: norms and rotations per head, the KV append, attention."""
+
+from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.kernels.native.draft import Draft, norm_vector
+from edgeinfer.kernels.native.instructions import (
+    BLOCK,
+    Acts,
+    Instruction,
+    Kind,
+    Rotation,
+)
+from edgeinfer.program.ops import Attention, KvStore, Linear, RmsNorm, Rope
+from edgeinfer.program.values import Value
+
+ATTENTION_ROWS = 32  # query heads of one KV head that one attention item holds
+
+
+def rope(draft: Draft, i: int, op: Rope) -> None:
+    """Lower a rotation that no KV append takes with it."""
+    if op.axis is not None:
+        raise UnsupportedModelError("native backend: rope with several axes is not implemented")
+    draft.emit(heads_alone(draft, op.x, op.out, op.heads, rope=op))
+
+
+def heads_alone(
+    draft: Draft,
+    x: Value,
+    out: Value,
+    heads: int,
+    *,
+    norm: RmsNorm | None = None,
+    rope: Rope | None = None,
+) -> Instruction:
+    """Return a HEADS op over one value: its norm per head, or its rotation."""
+    scalars: dict[str, float | int] = {"eps": norm.eps if norm else 0.0}
+    if rope:
+        scalars["interleaved"] = int(rope.pairing == "interleaved")
+    return Instruction(
+        Kind.HEADS,
+        x.rows,
+        inputs=(draft.buffer(x),),
+        outputs=(draft.buffer(out),),
+        vectors=(norm_vector(norm),),
+        rope=_rotation(rope),
+        heads=(heads,),
+        dims=(x.width // heads,),
+        scalars=scalars,
+    )
+
+
+def kv_store(draft: Draft, i: int, op: KvStore) -> None:
+    """Lower a KV append with the norms and rotations that lead to it."""
+    kv, plan = draft.program.kv(op.kv), draft.heads[i]
+    if kv.kind != "paged":
+        raise UnsupportedModelError("native backend: step-local KV is not implemented")
+    q, k = plan.q, plan.k
+    rotation = k.rope or (q.rope if q else None)
+    scalars: dict[str, float | int] = {"eps": plan.eps}
+    if rotation:
+        scalars["interleaved"] = int(rotation.pairing == "interleaved")
+    draft.emit(
+        Instruction(
+            Kind.HEADS,
+            op.k.rows,
+            inputs=(
+                draft.buffer(q.start) if q else None,
+                draft.buffer(k.start),
+                draft.buffer(op.v) if op.v else None,
+            ),
+            outputs=(draft.buffer(q.end) if q else None, draft.buffer(k.end)),
+            vectors=(norm_vector(q.norm if q else None), norm_vector(k.norm)),
+            rope=_rotation(rotation),
+            kv=op.kv,
+            heads=(q.heads if q else 0, kv.n_kv_heads, kv.n_kv_heads),
+            dims=(kv.key_dim, kv.key_dim, kv.value_dim),
+            scalars=scalars,
+        )
+    )
+
+
+def attention(draft: Draft, i: int, op: Attention) -> None:
+    """Lower attention; it leaves activations where whole blocks of them come from one item."""
+    kv = draft.program.kv(op.kv)
+    if op.mask != "causal" or op.window_kind != "past" or op.slopes is not None:
+        raise UnsupportedModelError(
+            f"native backend: attention with mask {op.mask!r}, window {op.window_kind!r} or "
+            "slopes is not implemented"
+        )
+    group = op.heads // kv.n_kv_heads
+    whole = group <= ATTENTION_ROWS and group * kv.value_dim % BLOCK == 0
+    draft.emit(
+        Instruction(
+            Kind.ATTENTION,
+            op.out.rows,
+            inputs=(draft.buffer(op.q),),
+            outputs=(draft.buffer(op.out),),
+            acts_out=_acts_of(draft, op) if whole else None,
+            vectors=(op.sinks.name if op.sinks else None,),
+            kv=op.kv,
+            heads=(op.heads,),
+            scalars={"scale": op.scale, "softcap": op.softcap, "window": op.window},
+        )
+    )
+
+
+def _acts_of(draft: Draft, op: Attention) -> Acts | None:
+    return draft.new_acts(op.out) if draft.uses.feeds_only(op.out, Linear) else None
+
+
+def _rotation(rope: Rope | None) -> Rotation | None:
+    return Rotation(rope.inv_freq.index, rope.mscale) if rope else None

@@ -1,0 +1,93 @@
+"""Lower matmuls: those of one input together, a lone one with its residual add, gate with up."""
+
+from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.kernels.native.draft import Draft
+from edgeinfer.kernels.native.instructions import BLOCK, FUNCTIONS, Instruction, Kind
+from edgeinfer.program.ops import Add, Gated, Linear
+
+MATMULS = 3  # matrices one MATMUL op may hold
+
+GatedPair = tuple[int, Gated, int, Linear, int, Linear]  # the gate, gate's matmul, up's; by index
+
+
+def linear(draft: Draft, i: int, op: Linear) -> None:
+    """Lower a matmul and those that can run with it."""
+    if op.scale is not None:
+        raise UnsupportedModelError(
+            f"native backend: {op.weight.name}: a scale tensor is not implemented"
+        )
+    pair = _gated_pair(draft, op)
+    if pair is not None:
+        _gated(draft, *pair)
+        return
+    acts = draft.acts(op.x)
+    group = _group(draft, i, op)
+    add = _residual(draft, op) if len(group) == 1 else None
+    draft.emit(
+        Instruction(
+            Kind.MATMUL,
+            op.out.rows,
+            inputs=(draft.buffer(add.a),) if add else (),
+            outputs=tuple(draft.buffer(add.out if add else x.out) for x in group),
+            acts_in=acts,
+            weights=tuple(x.weight.name for x in group),
+            vectors=tuple(x.bias.name if x.bias else None for x in group),
+        )
+    )
+
+
+def _group(draft: Draft, i: int, op: Linear) -> list[Linear]:
+    """Take op and the later matmuls of its input that can share an instruction with it."""
+    group = [op]
+    for j in draft.uses.readers(op.x):
+        other = draft.uses.ops[j]
+        if j <= i or j in draft.done or not isinstance(other, Linear) or other.scale:
+            continue
+        if len(group) < MATMULS and _gated_pair(draft, other) is None:
+            group.append(other)
+            draft.done.add(j)
+    return group
+
+
+def _residual(draft: Draft, op: Linear) -> Add | None:
+    """Take the add of op's result to a value that is there already, if only it reads it."""
+    taker = draft.uses.sole_taker(op.out, Add)
+    if taker is None or taker[1].b is not op.out or taker[1].alpha != 1.0:
+        return None
+    if not draft.is_made(taker[1].a):
+        return None
+    draft.done.add(taker[0])
+    return taker[1]
+
+
+def _gated_pair(draft: Draft, op: Linear) -> GatedPair | None:
+    """Find fn(gate x) * (up x) whose only readers are matmuls, with op as gate or up."""
+    uses = draft.uses
+    taker = uses.sole_taker(op.out, Gated)
+    if taker is None or taker[1].fn not in FUNCTIONS:
+        return None
+    gate = uses.maker(taker[1].g, Linear)
+    up = uses.maker(taker[1].u, Linear)
+    if gate is None or up is None or gate[1].x is not up[1].x:
+        return None
+    plain = not any((gate[1].bias, up[1].bias, gate[1].scale, up[1].scale))
+    out = taker[1].out
+    whole = out.width % BLOCK == 0 and gate[1].out.width == out.width
+    if plain and whole and uses.feeds_only(out, Linear):
+        return (*taker, *gate, *up)
+    return None
+
+
+def _gated(draft: Draft, i: int, op: Gated, j: int, gate: Linear, k: int, up: Linear) -> None:
+    draft.done |= {i, j, k}
+    acts = draft.acts(gate.x)
+    draft.emit(
+        Instruction(
+            Kind.GATED,
+            op.out.rows,
+            acts_in=acts,
+            acts_out=draft.new_acts(op.out),
+            weights=(gate.weight.name, up.weight.name),
+            scalars={"fn": FUNCTIONS.index(op.fn)},
+        )
+    )

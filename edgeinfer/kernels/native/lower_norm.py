@@ -1,0 +1,60 @@
+"""Lower norms of whole rows, with the residual add before them and the activations after them."""
+
+from edgeinfer.kernels.native.draft import Draft, norm_vector
+from edgeinfer.kernels.native.instructions import Instruction, Kind
+from edgeinfer.kernels.native.lower_attention import heads_alone
+from edgeinfer.program.ops import Add, Linear, RmsNorm
+
+
+def norm(draft: Draft, i: int, op: RmsNorm) -> None:
+    """Lower a norm; where it ends a branch, the branch's add and the norm after that join it."""
+    if op.groups > 1:
+        draft.emit(heads_alone(draft, op.x, op.out, op.groups, norm=op))
+        return
+    taker = draft.uses.sole_taker(op.out, Add)
+    if taker and _joins(draft, taker[1], op):
+        _branch(draft, taker[0], taker[1], op)
+    else:
+        before = Instruction(Kind.NORM, op.x.rows, inputs=(draft.buffer(op.x),))
+        draft.emit(_normed(draft, op, before))
+
+
+def _joins(draft: Draft, add: Add, norm: RmsNorm) -> bool:
+    """Whether add is x + norm(branch), x made already and the branch read by nothing else."""
+    return (
+        add.b is norm.out
+        and add.alpha == 1.0
+        and draft.is_made(add.a)
+        and draft.uses.sole_reader(norm.x) is not None
+    )
+
+
+def _branch(draft: Draft, i: int, add: Add, norm: RmsNorm) -> None:
+    draft.done.add(i)
+    joint = Instruction(
+        Kind.NORM,
+        add.out.rows,
+        inputs=(draft.buffer(add.a), draft.buffer(norm.x)),
+        outputs=(draft.buffer(add.out),),
+        vectors=(norm_vector(norm),),
+        scalars={"eps": norm.eps},
+    )
+    for j in draft.uses.readers(add.out):
+        after = draft.uses.ops[j]
+        if isinstance(after, RmsNorm) and after.groups == 1 and after.eps == norm.eps:
+            draft.done.add(j)
+            joint = _normed(draft, after, joint)
+            break
+    draft.emit(joint)
+
+
+def _normed(draft: Draft, op: RmsNorm, before: Instruction) -> Instruction:
+    """Add the norm of the row, and its activations if matmuls read it, to a NORM op."""
+    first = before.vectors[0] if before.vectors else None
+    sums = before.outputs[0] if before.outputs else None
+    before.vectors = (first, norm_vector(op))
+    before.outputs = (sums, draft.buffer(op.out))
+    before.scalars["eps"] = op.eps
+    if any(isinstance(draft.uses.ops[j], Linear) for j in draft.uses.readers(op.out)):
+        before.acts_out = draft.new_acts(op.out)
+    return before

@@ -1,0 +1,84 @@
+"""Lower what works on rows alone: lookups, and functions of each element."""
+
+from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.kernels.native.draft import Draft
+from edgeinfer.kernels.native.instructions import FUNCTIONS, Instruction, Kind
+from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows
+from edgeinfer.program.values import Value, WeightRef
+
+
+def embed(draft: Draft, i: int, op: Embed) -> None:
+    """Lower the lookup of the tokens' rows."""
+    if op.ids != "tokens":
+        raise UnsupportedModelError(f"native backend: embed of {op.ids!r} is not implemented")
+    draft.emit(
+        Instruction(
+            Kind.EMBED,
+            op.out.rows,
+            outputs=(draft.buffer(op.out),),
+            weights=(op.table.name,),
+            scalars={"scale": op.scale},
+        )
+    )
+
+
+def gather(draft: Draft, i: int, op: SelectRows) -> None:
+    """Lower the choice of the rows whose logits are wanted."""
+    inputs, outputs = (draft.buffer(op.x),), (draft.buffer(op.out),)
+    draft.emit(Instruction(Kind.GATHER, op.out.rows, inputs=inputs, outputs=outputs))
+
+
+def act(draft: Draft, i: int, op: Act) -> None:
+    """Lower a function of each element."""
+    _elementwise(draft, Kind.ACT, op.x, op.out, fn=FUNCTIONS.index(op.fn))
+
+
+def gate(draft: Draft, i: int, op: Gated) -> None:
+    """Lower a gate whose parts no pair of matmuls makes for it."""
+    if op.fn not in FUNCTIONS or op.g.width != op.u.width:
+        raise UnsupportedModelError(
+            f"native backend: gated by {op.fn}, {op.g.width} to {op.u.width} columns, is not "
+            "implemented"
+        )
+    _elementwise(draft, Kind.GATE, op.g, op.out, op.u, fn=FUNCTIONS.index(op.fn))
+
+
+def add(draft: Draft, i: int, op: Add) -> None:
+    """Lower a sum that no norm or matmul takes with it."""
+    _elementwise(draft, Kind.ADD, op.a, op.out, op.b, alpha=op.alpha)
+
+
+def multiply(draft: Draft, i: int, op: Mul) -> None:
+    """Lower a product, element by element."""
+    if not isinstance(op.b, Value) and op.b.size != op.a.width:
+        raise UnsupportedModelError("native backend: mul by a weight of one is not implemented")
+    _elementwise(draft, Kind.MULTIPLY, op.a, op.out, op.b)
+
+
+def scale(draft: Draft, i: int, op: Scale) -> None:
+    """Lower a factor and a soft cap."""
+    if op.temp is not None:
+        raise UnsupportedModelError("native backend: scale by position is not implemented")
+    _elementwise(draft, Kind.SCALE, op.x, op.out, scale=op.by, softcap=op.cap)
+
+
+def _elementwise(
+    draft: Draft,
+    kind: Kind,
+    x: Value,
+    out: Value,
+    other: Value | WeightRef | None = None,
+    **scalars: float | int,
+) -> None:
+    second = draft.buffer(other) if isinstance(other, Value) else None
+    weight = other.name if isinstance(other, WeightRef) else None
+    draft.emit(
+        Instruction(
+            kind,
+            out.rows,
+            inputs=(draft.buffer(x), second),
+            outputs=(draft.buffer(out),),
+            vectors=(weight,),
+            scalars=scalars,
+        )
+    )

@@ -157,19 +157,22 @@ def _threads() -> Finding:
     allowed, present = machine.affinity()
     quota = machine.quota_cpus()
     n_threads = machine.default_threads()
+    default = f"{n_threads} by default" if n_threads is not None else "none without the kernels"
     limit = f"a CPU quota of {quota:.2f}" if quota is not None else "no CPU quota"
-    text = f"{n_threads} by default: affinity allows {allowed} of {present} CPUs, {limit}"
+    text = f"{default}: affinity allows {allowed} of {present} CPUs, {limit}"
     facts = {"default": n_threads, "affinity": allowed, "cpus": present, "quota": quota}
     return Finding("threads", text, facts=facts)
 
 
 def _memory(quick: bool) -> Finding:
+    from edgeinfer.kernels.native.machine import READ_BYTES, read_bandwidth
+
     available, total = machine.memory_bytes()
+    n_threads = machine.default_threads()
     text = f"{amount(available, 'B')} of {amount(total, 'B')} available"
     facts: dict[str, Any] = {"available_bytes": available, "total_bytes": total}
-    if not quick and available > 4 * machine.READ_BYTES:
-        n_threads = machine.default_threads()
-        rate = machine.read_bandwidth(n_threads)
+    if not quick and n_threads is not None and available > 4 * READ_BYTES:
+        rate = read_bandwidth(n_threads)
         facts |= {"read_bytes_per_s": rate, "read_threads": n_threads}
         text += f"; {n_threads} threads read {rate / 1e9:.1f} GB/s"
         text += f"\na model of 1 GB writes at most {rate / 1e9:.0f} tokens a second"

@@ -1,11 +1,9 @@
-"""Find out about this machine: its CPU, the threads it gives us, how fast its memory is."""
+"""Find out about this machine: its CPU, the CPUs and the memory it gives us."""
 
 import os
 import platform
-import time
 from pathlib import Path
 
-READ_BYTES = 256 << 20  # larger than any last-level cache of an ordinary machine
 CGROUP = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 
@@ -48,12 +46,11 @@ def chosen_isa() -> tuple[str | None, str]:
     return chosen, f"the fastest of {usable}, which this CPU and this build have in common"
 
 
-def default_threads() -> int:
-    """Return how many threads a model gets when nobody says."""
-    allowed, _ = affinity()
-    quota = quota_cpus()
-    # A quota is rounded to nearest: two threads use 1.5 CPUs better than one does.
-    return allowed if quota is None else max(1, min(allowed, int(quota + 0.5)))
+def default_threads() -> int | None:
+    """Return how many threads a model gets when nobody says; None without compiled kernels."""
+    from edgeinfer.kernels.native import isa, machine
+
+    return machine.default_threads() if isa.why_unavailable() is None else None
 
 
 def affinity() -> tuple[int, int]:
@@ -89,24 +86,6 @@ def memory_bytes() -> tuple[int, int]:
 
     memory = psutil.virtual_memory()
     return int(memory.available), int(memory.total)
-
-
-def read_bandwidth(n_threads: int) -> float:
-    """Measure how many bytes a second `n_threads` threads read from memory together."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    import numpy as np
-
-    part = READ_BYTES // n_threads // 8
-    arrays = [np.ones(part, np.int64) for _ in range(n_threads)]
-    best_s = float("inf")
-    with ThreadPoolExecutor(n_threads) as pool:
-        for _ in range(4):
-            start = time.perf_counter()
-            # A reduction lets the interpreter's lock go and does less work than memory does.
-            list(pool.map(np.bitwise_or.reduce, arrays))
-            best_s = min(best_s, time.perf_counter() - start)
-    return n_threads * part * 8 / best_s
 
 
 def _quota_of(file: Path) -> list[float]:

@@ -123,7 +123,7 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
                   int32_t n_tokens, const float *x, int32_t fine, float *y);
 /* File rows as floats. */
 int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out);
-/* Bytes per second at which n_threads read memory, over n_bytes each, best of a few passes. */
+/* Bytes per second at which n_threads together read n_bytes of memory, best of a few passes; 0: no memory. */
 double ei_stream_rate(int32_t n_threads, size_t n_bytes);
 
 /* -- sampling ------------------------------------------------------------------------------- */

@@ -68,9 +68,19 @@ def test_a_check_that_fails_is_a_finding(capsys, monkeypatch):
     assert found["threads"]["text"] == "OSError: no /proc here"
 
 
-def test_memory_bandwidth_is_measured(monkeypatch):
-    monkeypatch.setattr(machine, "READ_BYTES", 1 << 20)
-    assert machine.read_bandwidth(2) > 0
+def test_memory_bandwidth_is_measured(capsys, monkeypatch):
+    native = pytest.importorskip("edgeinfer.kernels.native._native", reason="nothing is compiled")
+    monkeypatch.setattr("edgeinfer.kernels.native.machine.READ_BYTES", 8 << 20)
+    memory = report(capsys)[1]["memory"]
+    assert memory["read_bytes_per_s"] > 0
+    assert memory["read_threads"] == native.lib.ei_default_threads()
+
+
+def test_without_kernels_nothing_is_measured(capsys, monkeypatch):
+    monkeypatch.setattr("edgeinfer.kernels.native.isa.why_unavailable", lambda: "no compiler")
+    found = report(capsys)[1]
+    assert found["threads"]["default"] is None
+    assert "read_bytes_per_s" not in found["memory"]
 
 
 @pytest.mark.parametrize(
@@ -91,10 +101,3 @@ def test_tightest_quota_of_all_groups_around_counts(files, cpus, monkeypatch, tm
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     monkeypatch.setattr(machine, "OWN_GROUPS", tmp_path / "self")
     assert machine.quota_cpus() == cpus
-
-
-def test_default_threads_round_a_quota_to_nearest(monkeypatch):
-    monkeypatch.setattr(machine, "affinity", lambda: (8, 8))
-    for quota, n_threads in ((None, 8), (0.2, 1), (1.25, 1), (1.5, 2), (16.0, 8)):
-        monkeypatch.setattr(machine, "quota_cpus", lambda quota=quota: quota)
-        assert machine.default_threads() == n_threads

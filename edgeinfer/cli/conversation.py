@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgeinfer.cli.options import read_text
 from edgeinfer.errors import InvalidParameterError, ResourceError
 
 FORMAT = "edgeinfer-chat"
-MOST_FILE_BYTES = 64 << 20
 
 Message = dict[str, str]
 
@@ -122,14 +122,7 @@ def _message(turn: Any, where: str) -> Message:
 
 def _read_json(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_FILE_BYTES + 1)
-    except OSError as error:
-        raise InvalidParameterError(f"{path}: {error.strerror}") from error
-    if len(data) > MOST_FILE_BYTES:
-        raise InvalidParameterError(f"{path}: longer than {MOST_FILE_BYTES >> 20} MiB")
-    try:
-        return json.loads(data)
+        return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise InvalidParameterError(f"{path}: is not JSON: {error}") from error
 

@@ -90,7 +90,7 @@ GOOD = {"format": "edgeinfer-chat", "version": 1, "system": None, "turns": [], "
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff\xfe", "is not JSON"),
+        (b"\xff\xfe", "is not UTF-8 text"),
         (b"[" * 100_000, "is not JSON"),
         (b"[]", "no saved conversation"),
         (json.dumps({**GOOD, "format": "x"}).encode(), "no saved conversation"),

@@ -15,6 +15,7 @@ MODULE = "edgeinfer.kernels.native._native"
 # No contraction and no fast-math: the arithmetic contract promises the same bits on every ISA.
 FLAGS = [
     "-O3",
+    "-g0",  # Python's own flags ask for debug info, which is nine tenths of the module
     "-std=gnu11",
     "-ffp-contract=off",
     "-fno-math-errno",

@@ -80,9 +80,7 @@ int32_t ei_exec_add_acts(ei_exec *e, int32_t width, int32_t rows, int32_t intege
     return width < 1 || (integers && width % EI_BLOCK) ? -1 : APPEND(e->acts, a);
 }
 int32_t ei_exec_add_kv(ei_exec *e, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim) {
-    ei_kv_store kv = {.kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim}};
-    kv.key_page = (size_t)n_kv_heads * EI_PAGE_LEN * (size_t)key_dim;
-    kv.value_page = (size_t)n_kv_heads * EI_PAGE_LEN * (size_t)value_dim;
+    ei_kv kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim};
     return n_kv_heads < 1 || key_dim < 1 || value_dim < 1 ? -1 : APPEND(e->kvs, kv);
 }
 int32_t ei_exec_add_rope(ei_exec *e, const float *inv_freq, int32_t n_pairs, float mscale) {
@@ -133,13 +131,18 @@ static size_t place_weights(ei_exec *e, uint8_t *base) {
     return used;
 }
 
+/* One page id is one stretch of memory: its keys and values of every layer. */
 static size_t place_state(ei_exec *e, uint8_t *base) {
-    size_t used = 0, pages = (size_t)e->n_pages;
+    size_t used = 0;
     for (int32_t i = 0; i < e->kvs.n; i++) {
-        e->kvs.at[i].kv.keys = take(base, &used, pages * e->kvs.at[i].key_page * 2);
-        e->kvs.at[i].kv.values = take(base, &used, pages * e->kvs.at[i].value_page * 2);
+        ei_kv *kv = &e->kvs.at[i];
+        size_t positions = (size_t)kv->n_kv_heads * EI_PAGE_LEN;
+        kv->keys = take(base, &used, positions * (size_t)kv->key_dim * 2);
+        kv->values = take(base, &used, positions * (size_t)kv->value_dim * 2);
     }
-    return used;
+    for (int32_t i = 0; i < e->kvs.n; i++)
+        e->kvs.at[i].key_stride = e->kvs.at[i].value_stride = used / 2;
+    return used * (size_t)e->n_pages;
 }
 
 static bool allocate(ei_exec *e) {
@@ -147,9 +150,11 @@ static bool allocate(ei_exec *e) {
     size_t (*const place[])(ei_exec *, uint8_t *) = {place_weights, place_state, place_work};
     uint8_t **memory[] = {&e->weight_memory, &e->state_memory, &e->work_memory};
     size_t *bytes[] = {&e->weight_bytes, &e->state_bytes, &e->work_bytes};
+    /* every weight is read in every step; of the buffers a short step touches only the first rows */
+    const bool huge[] = {true, true, false};
     for (int i = 0; i < 3; i++) {
         *bytes[i] = place[i](e, NULL);
-        *memory[i] = ei_big_alloc(*bytes[i]);
+        *memory[i] = ei_big_alloc(*bytes[i], huge[i]);
         if (!*memory[i]) return false;
         place[i](e, *memory[i]);
     }

@@ -25,11 +25,6 @@ typedef struct {
 } ei_acts_set;
 
 typedef struct {
-    ei_kv kv;
-    size_t key_page, value_page; /* elements of one page */
-} ei_kv_store;
-
-typedef struct {
     const float *inv_freq;
     int32_t n_pairs;
     float mscale;
@@ -56,7 +51,7 @@ struct ei_exec {
     EI_LIST(const float *) vectors;
     EI_LIST(ei_value) values;
     EI_LIST(ei_acts_set) acts;
-    EI_LIST(ei_kv_store) kvs;
+    EI_LIST(ei_kv) kvs;
     EI_LIST(ei_rope) ropes;
     EI_LIST(ei_op) ops;
 

@@ -31,9 +31,12 @@ typedef struct {
 /* One KV layer's pages. A page holds 64 positions of every KV head, head after head:
  *   keys    f16 [n_kv_heads][64/16][key_dim][16]     lane = position mod 16
  *   values  f16 [n_kv_heads][64][value_dim]
+ * Page p begins p times the stride further. The executor lays the pages of all layers with one id side by side, so
+ * that a short sequence touches little memory however large the pool is.
  */
 typedef struct {
     uint16_t *keys, *values;
+    size_t key_stride, value_stride; /* elements from one page to the next */
     int32_t n_kv_heads, key_dim, value_dim;
     int32_t window; /* 0: none; else position p sees p-window+1 .. p */
 } ei_kv;

@@ -12,7 +12,7 @@ enum { HUGE_PAGE = 2 << 20 };
 
 static size_t rounded(size_t n) { return (n + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1); }
 
-void *ei_big_alloc(size_t n_bytes) {
+void *ei_big_alloc(size_t n_bytes, bool huge) {
     size_t n = rounded(n_bytes ? n_bytes : 1);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
 #ifdef MAP_NORESERVE
@@ -25,7 +25,7 @@ void *ei_big_alloc(size_t n_bytes) {
     if (aligned > raw) munmap(raw, (size_t)(aligned - raw));
     if (aligned + n < raw + n + HUGE_PAGE) munmap(aligned + n, (size_t)(raw + HUGE_PAGE - aligned));
 #ifdef MADV_HUGEPAGE
-    if (n_bytes >= HUGE_PAGE) madvise(aligned, n, MADV_HUGEPAGE);
+    madvise(aligned, n, huge && n_bytes >= HUGE_PAGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 #endif
     return aligned;
 }
@@ -44,7 +44,8 @@ void ei_release_mapped(const void *p, size_t n_bytes) {
 #else
 #include <stdlib.h>
 
-void *ei_big_alloc(size_t n_bytes) { return calloc(n_bytes ? n_bytes : 1, 1); }
+void *ei_big_alloc(size_t n_bytes, bool huge) { (void)huge;
+    return calloc(n_bytes ? n_bytes : 1, 1); }
 
 void ei_big_free(void *p, size_t n_bytes) {
     (void)n_bytes;

@@ -2,10 +2,12 @@
 #ifndef EI_MEMORY_H
 #define EI_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Zeroed, 2 MB aligned, not yet touched: pages cost memory when first written. NULL when refused. */
-void *ei_big_alloc(size_t n_bytes);
+/* Zeroed, 2 MB aligned, not yet touched: pages cost memory when first written. huge: ask for pages of 2 MB, for what
+ * will be touched all over. NULL when refused. */
+void *ei_big_alloc(size_t n_bytes, bool huge);
 void ei_big_free(void *p, size_t n_bytes);
 
 /* Tell the system that the whole pages inside [p, p + n) of a mapped file are not needed for now. */

@@ -90,7 +90,7 @@ double ei_stream_rate(int32_t n_threads, size_t n_bytes) {
     ei_pool *pool = ei_pool_new(n_threads);
     stream *s = calloc(1, sizeof *s);
     double best = 0;
-    if (pool && s && n_chunks > 0 && (s->words = ei_big_alloc(n_bytes))) {
+    if (pool && s && n_chunks > 0 && (s->words = ei_big_alloc(n_bytes, true))) {
         ei_job fill = {stream_chunk, NULL, n_chunks}, read = {stream_chunk, s, n_chunks};
         ei_pool_run(pool, s, &fill, 1, NULL);
         for (int i = 0; i < STREAM_PASSES; i++) {

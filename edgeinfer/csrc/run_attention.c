@@ -22,7 +22,7 @@ typedef struct {
     int32_t first[EI_ATTENTION_ROWS], last[EI_ATTENTION_ROWS];
 } workspace;
 
-static int32_t group_of(const ei_exec *e, const ei_op *op) { return op->heads[0] / e->kvs.at[op->kv].kv.n_kv_heads; }
+static int32_t group_of(const ei_exec *e, const ei_op *op) { return op->heads[0] / e->kvs.at[op->kv].n_kv_heads; }
 
 /* a group of more than 32 query heads is cut into parts */
 static int32_t parts_of(int32_t group) { return (group + EI_ATTENTION_ROWS - 1) / EI_ATTENTION_ROWS; }
@@ -33,7 +33,7 @@ void ei_size_attention(ei_exec *e) {
     for (int32_t i = 0; i < e->ops.n; i++) {
         const ei_op *op = &e->ops.at[i];
         if (op->kind != EI_OP_ATTENTION) continue;
-        const ei_kv *kv = &e->kvs.at[op->kv].kv;
+        const ei_kv *kv = &e->kvs.at[op->kv];
         key_dim = key_dim > (size_t)kv->key_dim ? key_dim : (size_t)kv->key_dim;
         value_dim = value_dim > (size_t)kv->value_dim ? value_dim : (size_t)kv->value_dim;
         e->span_len = min_i32(e->span_len, max_i32(1, EI_ATTENTION_ROWS / group_of(e, op)));
@@ -67,11 +67,11 @@ void ei_plan_spans(ei_exec *e) {
 }
 
 static int32_t n_items(const ei_exec *e, const ei_op *op) {
-    return e->n_spans * e->kvs.at[op->kv].kv.n_kv_heads * parts_of(group_of(e, op));
+    return e->n_spans * e->kvs.at[op->kv].n_kv_heads * parts_of(group_of(e, op));
 }
 
 static item item_at(const ei_exec *e, const ei_op *op, int32_t index) {
-    int32_t group = group_of(e, op), parts = parts_of(group), n_kv = e->kvs.at[op->kv].kv.n_kv_heads;
+    int32_t group = group_of(e, op), parts = parts_of(group), n_kv = e->kvs.at[op->kv].n_kv_heads;
     /* the last spans see the most positions: they come first, so that no long item is left for the end */
     const ei_span *span = &e->spans[e->n_spans - 1 - index / (parts * n_kv)];
     item it = {.span = span, .kv_head = index / parts % n_kv};
@@ -88,7 +88,7 @@ static item item_at(const ei_exec *e, const ei_op *op, int32_t index) {
 /* Row r: head r % n_heads of token r / n_heads. */
 static ei_attention_rows rows_at(const ei_exec *e, const ei_op *op, const item *it, workspace *s) {
     const ei_batch *b = e->batch;
-    const ei_kv *kv = &e->kvs.at[op->kv].kv;
+    const ei_kv *kv = &e->kvs.at[op->kv];
     for (int32_t r = 0; r < it->n_rows; r++) {
         int32_t token = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
         const float *q = row_of(e, op->in[0], token) + (size_t)head * (size_t)kv->key_dim;
@@ -118,7 +118,7 @@ static void merge_rows(const ei_exec *e, int32_t n_rows, int32_t dim, float *m, 
 }
 
 static void finish_rows(ei_exec *e, const ei_op *op, const item *it, const workspace *s) {
-    const ei_kv *kv = &e->kvs.at[op->kv].kv;
+    const ei_kv *kv = &e->kvs.at[op->kv];
     const float *sinks = vector_of(e, op->vec[0]);
     int32_t dim = kv->value_dim;
     for (int32_t r = 0; r < it->n_rows; r++) {
@@ -140,7 +140,7 @@ static void item_chunk(void *context, const void *op_, int32_t index, int32_t th
     ei_exec *e = context;
     const ei_op *op = op_;
     item it = item_at(e, op, index);
-    workspace s = workspace_of(e, &e->kvs.at[op->kv].kv, thread);
+    workspace s = workspace_of(e, &e->kvs.at[op->kv], thread);
     ei_attention_rows rows = rows_at(e, op, &it, &s);
     start_rows(&it, &s);
     for (int32_t c = it.first_chunk; c <= it.last_chunk; c++) {
@@ -156,7 +156,7 @@ static void item_chunk(void *context, const void *op_, int32_t index, int32_t th
 static int32_t most_chunks(const ei_exec *e, const ei_op *op) {
     int32_t most = 0;
     for (int32_t i = 0; i < e->n_spans; i++) {
-        item it = item_at(e, op, i * e->kvs.at[op->kv].kv.n_kv_heads * parts_of(group_of(e, op)));
+        item it = item_at(e, op, i * e->kvs.at[op->kv].n_kv_heads * parts_of(group_of(e, op)));
         most = max_i32(most, it.last_chunk - it.first_chunk + 1);
     }
     return most;
@@ -168,7 +168,7 @@ static size_t partial_size(const ei_kv *kv) { return EI_ATTENTION_ROWS * ((size_
 static void split_chunk(void *context, const void *op_, int32_t index, int32_t thread) {
     ei_exec *e = context;
     const ei_op *op = op_;
-    const ei_kv *kv = &e->kvs.at[op->kv].kv;
+    const ei_kv *kv = &e->kvs.at[op->kv];
     int32_t items = n_items(e, op);
     item it = item_at(e, op, index % items);
     int32_t chunk = it.first_chunk + index / items;
@@ -182,7 +182,7 @@ static void split_chunk(void *context, const void *op_, int32_t index, int32_t t
 static void merge_chunk(void *context, const void *op_, int32_t index, int32_t thread) {
     ei_exec *e = context;
     const ei_op *op = op_;
-    const ei_kv *kv = &e->kvs.at[op->kv].kv;
+    const ei_kv *kv = &e->kvs.at[op->kv];
     int32_t items = n_items(e, op);
     item it = item_at(e, op, index);
     workspace s = workspace_of(e, kv, thread);
@@ -201,7 +201,7 @@ bool ei_plan_attention(ei_exec *e, const ei_op *op) {
         ei_add_job(e, item_chunk, op, items);
         return true;
     }
-    size_t needed = (size_t)items * (size_t)chunks * partial_size(&e->kvs.at[op->kv].kv);
+    size_t needed = (size_t)items * (size_t)chunks * partial_size(&e->kvs.at[op->kv]);
     if (needed > e->partial_floats) {
         /* twice what is needed now: a growing context asks for this rarely */
         float *moved = realloc(e->partials, 2 * needed * sizeof *moved);

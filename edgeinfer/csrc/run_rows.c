@@ -65,7 +65,7 @@ static void heads_row(ei_exec *e, const ei_op *op, int32_t row) {
     int32_t page = b->page_tables[table + (size_t)(position / EI_PAGE_LEN)];
     /* without values of its own, the values are the first dims of the keys */
     const float *values = op->in[2] >= 0 ? row_of(e, op->in[2], row) : keys;
-    e->kernels->kv_store(&e->kvs.at[op->kv].kv, page, position % EI_PAGE_LEN, keys, values);
+    e->kernels->kv_store(&e->kvs.at[op->kv], page, position % EI_PAGE_LEN, keys, values);
 }
 
 static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {

@@ -22,6 +22,8 @@ static store store_new(int32_t n_kv_heads, int32_t key_dim, int32_t value_dim, i
                .values = guarded_new(n * (size_t)value_dim * 2)};
     s.kv.keys = s.keys.data;
     s.kv.values = s.values.data;
+    s.kv.key_stride = (size_t)n_kv_heads * 64 * (size_t)key_dim;
+    s.kv.value_stride = (size_t)n_kv_heads * 64 * (size_t)value_dim;
     fill_nan(s.kv.keys, n * (size_t)key_dim);
     fill_nan(s.kv.values, n * (size_t)value_dim);
     for (int32_t i = 0; i < N_PAGES; i++) s.pages[i] = i;

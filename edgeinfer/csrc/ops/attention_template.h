@@ -23,9 +23,9 @@ _Static_assert(EI_ATTENTION_SCRATCH >= EI_ATTENTION_ROWS * EI_SCORE_STRIDE, "one
 static void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v) {
     size_t key_dim = (size_t)kv->key_dim, value_dim = (size_t)kv->value_dim;
     for (int32_t h = 0; h < kv->n_kv_heads; h++, k += key_dim, v += value_dim) {
-        size_t head = (size_t)page * (size_t)kv->n_kv_heads + (size_t)h;
-        uint16_t *keys = kv->keys + head * EI_PAGE_LEN * key_dim + (size_t)(slot / 16) * 16 * key_dim + slot % 16;
-        uint16_t *values = kv->values + (head * EI_PAGE_LEN + (size_t)slot) * value_dim;
+        size_t row = (size_t)h * EI_PAGE_LEN + (size_t)slot, block = row / 16 * 16;
+        uint16_t *keys = kv->keys + (size_t)page * kv->key_stride + block * key_dim + slot % 16;
+        uint16_t *values = kv->values + (size_t)page * kv->value_stride + row * value_dim;
         uint16_t half[16];
         for (int32_t d = 0; d < kv->key_dim; d += 16) {
             int32_t n = min_i32(16, kv->key_dim - d);
@@ -66,12 +66,12 @@ static void tile_blocks(attention_tile *t, const ei_attention_rows *rows, int32_
         }
         if (!seen) continue;
         int32_t position = chunk * EI_CHUNK_LEN + start;
-        size_t head = (size_t)rows->pages[position / EI_PAGE_LEN] * (size_t)kv->n_kv_heads + (size_t)rows->kv_head;
-        size_t unit = head * (EI_PAGE_LEN / 16) + (size_t)(position % EI_PAGE_LEN / 16);
+        size_t page = (size_t)rows->pages[position / EI_PAGE_LEN];
+        size_t unit = (size_t)rows->kv_head * (EI_PAGE_LEN / 16) + (size_t)(position % EI_PAGE_LEN / 16);
         t->start[n] = start;
         t->whole[n] = whole;
-        t->keys[n] = kv->keys + unit * keys_len;
-        t->values[n++] = kv->values + unit * values_len;
+        t->keys[n] = kv->keys + page * kv->key_stride + unit * keys_len;
+        t->values[n++] = kv->values + page * kv->value_stride + unit * values_len;
     }
     t->n_blocks = n;
     for (int32_t b = 0; b < n; b++) {

@@ -22,7 +22,16 @@ typedef __m512i va;
 #define EI_RUN(bound, n) (n)
 /* dpbusd wants an unsigned side: signed weights are lifted by 128 and the sums of x take it back */
 #define EI_SIGNED_BIAS 128
+#ifdef EI_SIMDE
+/* emulated verbs are long: one column, inlined and unrolled as little as the scalar ones, or gcc takes minutes */
+#define EI_MAX_COLUMNS 1
+#undef EI_UNROLL
+#define EI_UNROLL
+#undef EI_INLINE
+#define EI_INLINE static inline
+#else
 #define EI_MAX_COLUMNS 8
+#endif
 #ifdef EI_SIMDE
 #define EI_ATTENTION_VECTORS 6 /* the compiler needs minutes for more */
 #else
@@ -33,7 +42,6 @@ EI_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 EI_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
 EI_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 EI_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-EI_INLINE __mmask16 lanes_below(int n) { return (__mmask16)((1u << n) - 1u); }
 #ifdef EI_SIMDE
 EI_INLINE vf vf_load_n(const float *p, int n) {
     float lanes[16] = {0};
@@ -46,6 +54,7 @@ EI_INLINE void vf_store_n(float *p, vf x, int n) {
     memcpy(p, lanes, (size_t)n * 4);
 }
 #else
+EI_INLINE __mmask16 lanes_below(int n) { return (__mmask16)((1u << n) - 1u); }
 EI_INLINE vf vf_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(lanes_below(n), p); }
 EI_INLINE void vf_store_n(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, lanes_below(n), x); }
 #endif

@@ -21,7 +21,7 @@ from edgeinfer.engine.events import Rows
 from edgeinfer.engine.sampler import Sampler
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.engine.sequence import Sequence
-from edgeinfer.errors import InvalidParameterError, ModelClosedError
+from edgeinfer.errors import ModelClosedError
 from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.request import (
@@ -30,6 +30,7 @@ from edgeinfer.request import (
     chosen_sampling,
     most_logprobs,
     most_tokens,
+    prompt_ids,
     strings,
     token_ids,
 )
@@ -46,7 +47,8 @@ class Model:
     A process that forks cannot use the model in the child: load it there.
 
     Sampling arguments are None by default: then the file's own hints hold (`general.sampling.*`
-    keys), else the defaults of SamplingParams. `sampling_defaults` shows what results.
+    keys), else what the catalogue recommends for a model called by its name there, else the
+    defaults of SamplingParams. `sampling_defaults` shows what results.
     """
 
     def __init__(
@@ -227,7 +229,7 @@ class Model:
             NonFiniteError: the model computed NaN or infinity.
             ModelClosedError: the model is closed.
         """
-        tokens = self._prompt_ids(prompt, parse_special)
+        tokens = prompt_ids(self.tokenizer, prompt, parse_special)
         return self._open(tokens, locals()).read()
 
     def stream(
@@ -262,7 +264,7 @@ class Model:
             >>> stream.completion.finish_reason
             'length'
         """
-        tokens = self._prompt_ids(prompt, parse_special)
+        tokens = prompt_ids(self.tokenizer, prompt, parse_special)
         return self._open(tokens, locals())
 
     def chat(
@@ -301,7 +303,7 @@ class Model:
         model has no chat template or its template refuses the messages.
         """
         tokens = self.apply_template(messages, tools=tools, template_variables=template_variables)
-        return self._open(tokens, locals()).read()
+        return self._open(tokens, locals(), at_start=True).read()
 
     def stream_chat(
         self,
@@ -329,7 +331,7 @@ class Model:
     ) -> CompletionStream:  # fmt: skip
         """Answer a conversation in chunks as they come; arguments and errors of `chat`."""
         tokens = self.apply_template(messages, tools=tools, template_variables=template_variables)
-        return self._open(tokens, locals())
+        return self._open(tokens, locals(), at_start=True)
 
     def close(self) -> None:
         """End what runs, free the memory; calling it again does nothing."""
@@ -346,8 +348,14 @@ class Model:
     ) -> None:
         self.close()
 
-    def _open(self, tokens: list[int], arguments: Mapping[str, Any]) -> CompletionStream:
-        """Start a sequence; `arguments` are those of the public method, by name."""
+    def _open(
+        self, tokens: list[int], arguments: Mapping[str, Any], *, at_start: bool = False
+    ) -> CompletionStream:
+        """Start a sequence.
+
+        `arguments` are those of the public method, by name. `at_start`: the answer is a text of
+        its own, so the space that an encoder puts before a text is no part of it.
+        """
         params = chosen_sampling(self.sampling_defaults, arguments)
         if params.dry_multiplier > 0:
             params = replace(params, dry_breakers=self._breaker_ids(arguments["dry_breakers"]))
@@ -361,7 +369,7 @@ class Model:
         )
         return CompletionStream(
             self._submit(sequence),
-            TextStream(self.tokenizer, stop=strings("stop", arguments["stop"])),
+            TextStream(self.tokenizer, stop=strings("stop", arguments["stop"]), at_start=at_start),
             seed=sampler.seed,
             load_s=self._load_s,
             progress=arguments["progress"],
@@ -372,16 +380,6 @@ class Model:
         self._check_open()
         self._file.check_unchanged()
         return self._driver.submit(sequence)
-
-    def _prompt_ids(self, prompt: str | Iterable[int], parse_special: bool) -> list[int]:
-        if not isinstance(prompt, str):
-            return token_ids(prompt)
-        if tokens := self.tokenize(prompt, parse_special=parse_special):
-            return tokens
-        raise InvalidParameterError(
-            "prompt: found an empty text, and this model has no token that begins a text; "
-            "give at least one character"
-        )
 
     def _breaker_ids(self, given: str | Iterable[str] | None) -> tuple[tuple[int, ...], ...]:
         texts = DRY_BREAKERS if given is None else strings("dry_breakers", given)

@@ -19,6 +19,7 @@ from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.kernels.backend import Executable, Limits, choose
 from edgeinfer.llm import Model
+from edgeinfer.loader.catalogue import CATALOGUE
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.loader.resolve import resolve
@@ -99,7 +100,7 @@ def load(
     kernels = choose(backend)
     path = resolve(path_or_name, progress=_download_progress(progress))
     file = open_gguf(path)
-    defaults = sampling_hints(file.metadata)
+    defaults = sampling_defaults(path_or_name, file.metadata)
     limits = _limits(file.metadata, n_ctx, n_threads)
     program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
     report = _Report(progress)
@@ -121,13 +122,14 @@ def load(
     return Model(file, tokenizer, engine, defaults, load_s=time.perf_counter() - started_s)
 
 
-def sampling_hints(metadata: Metadata) -> SamplingParams:
-    """Return the sampling defaults with what the file recommends in their place.
+def sampling_defaults(path_or_name: str | os.PathLike[str], metadata: Metadata) -> SamplingParams:
+    """Return the sampling defaults with what the file, or else the catalogue, puts in their place.
 
     The keys `general.sampling.*` are written by converters from a model's generation settings.
     Raises ModelFormatError for a hint of the wrong type or out of range.
     """
-    hints: dict[str, Any] = {}
+    entry = CATALOGUE.get(path_or_name) if isinstance(path_or_name, str) else None
+    hints: dict[str, Any] = dict(entry.sampling) if entry else {}
     for rest, name in (_NUMBER_HINTS | _INTEGER_HINTS).items():
         if (key := HINT_PREFIX + rest) not in metadata:
             continue

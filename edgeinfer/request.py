@@ -23,6 +23,18 @@ def token_ids(ids: Iterable[int]) -> list[int]:
         raise InvalidParameterError(f"token ids: {error} (need integers)") from None
 
 
+def prompt_ids(tokenizer: Tokenizer, prompt: str | Iterable[int], parse_special: bool) -> list[int]:
+    """Return the ids of a prompt: a text with what the model wants around it, or the ids given."""
+    if not isinstance(prompt, str):
+        return token_ids(prompt)
+    if ids := tokenizer.encode(prompt, parse_special=parse_special):
+        return ids
+    raise InvalidParameterError(
+        "prompt: found an empty text, and this model has no token that begins a text; "
+        "give at least one character"
+    )
+
+
 def chosen_sampling(defaults: SamplingParams, arguments: Mapping[str, Any]) -> SamplingParams:
     """Return `defaults` with those sampling arguments in their place that are not None.
 

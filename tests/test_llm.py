@@ -1,13 +1,8 @@
-"""The class users hold: arguments, streams, threads, the end; on a model of hashes."""
+"""The class users hold: arguments, streams, answers; on a model of hashes."""
 
-import gc
 import inspect
-import subprocess
-import sys
 import threading
-import weakref
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,68 +11,10 @@ from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import (
     ContextOverflowError,
     InvalidParameterError,
-    ModelClosedError,
-    ResourceError,
 )
 from edgeinfer.llm import Model
-from tests.engine.fakes import N_VOCAB, make_engine
-
-PIECES = [bytes([32 + id]) for id in range(N_VOCAB - 5)]
-PIECES += ["🔥".encode()[:2], "🔥".encode()[2:3], "🔥".encode()[3:], b"<end>", b"<bos>"]
-END, BOS = N_VOCAB - 2, N_VOCAB - 1
-
-
-class FakeTokenizer:
-    """One id a printable ASCII character, three an emoji."""
-
-    n_vocab = N_VOCAB
-    stop_ids = frozenset([END])
-    leading_space = False
-
-    def __init__(self, add_bos=False):
-        self.add_bos = add_bos
-
-    def encode(self, text, *, add_special=True, parse_special=False):
-        head = [BOS] if add_special and self.add_bos else []
-        ids = [ord(c) - 32 for c in text.replace("<end>", "") if " " <= c <= "{"]
-        return head + ids + [END] * (parse_special and "<end>" in text)
-
-    def encode_chat(self, messages, *, add_generation_prompt=True, **variables):
-        text = "".join(m["content"] for m in messages) + "".join(variables)
-        return self.encode(text + ">" * add_generation_prompt)
-
-    def decode(self, ids):
-        return b"".join(PIECES[id] for id in ids).decode(errors="replace")
-
-    def piece(self, token_id):
-        return PIECES[token_id]
-
-    def is_control(self, token_id):
-        return token_id in (END, BOS)
-
-
-class FakeFile:
-    path = Path("fake.gguf")
-    closed = 0
-    changed = False
-
-    @property
-    def metadata(self):
-        if self.closed:
-            raise ModelClosedError("fake.gguf: the file is closed")
-        return {"general.architecture": "fake"}
-
-    def check_unchanged(self):
-        if self.changed:
-            raise ResourceError("fake.gguf: the model file changed on disk")
-
-    def close(self):
-        self.closed += 1
-
-
-def make_model(*, add_bos=False, **engine_options):
-    engine = make_engine(**engine_options)
-    return Model(FakeFile(), FakeTokenizer(add_bos), engine, SamplingParams(), load_s=1.5)
+from tests.engine.fakes import N_VOCAB
+from tests.fake_llm import BOS, END, PIECES, FakeTokenizer, make_model
 
 
 @pytest.fixture
@@ -106,6 +43,15 @@ def test_stream_joined_equals_generate(model):
         assert stream.completion.tokens == whole.tokens
         assert stream.completion.finish_reason == whole.finish_reason
         assert stream.completion.usage.completion_tokens == len(whole.tokens)
+
+
+def test_the_space_an_encoder_puts_before_a_text_is_no_part_of_a_chat_answer(model, monkeypatch):
+    monkeypatch.setattr(FakeTokenizer, "leading_space", True)
+    spaces = {"logit_bias": {0: 100.0}, "temperature": 0, "max_tokens": 3}
+
+    assert model.generate("x", **spaces).text == "   "
+    assert model.chat([{"content": "x"}], **spaces).text == "  "
+    assert "".join(c.text for c in model.stream_chat([{"content": "x"}], **spaces)) == "  "
 
 
 def test_characters_of_several_tokens_come_whole(model):
@@ -282,122 +228,6 @@ def test_numpy_ids_are_ids(model):
     ids = np.array(model.tokenize("hello"))
 
     assert (model.logits(ids) == model.logits(model.tokenize("hello"))).all()
-
-
-def test_a_changed_file_is_noticed(model):
-    model._file.changed = True
-
-    with pytest.raises(ResourceError, match="changed on disk"):
-        model.generate("hello")
-
-
-def test_a_closed_model_says_so_and_closes_twice():
-    model = make_model()
-    file, executable = model._file, model._engine.executable
-    model.close()
-    model.close()
-
-    assert (file.closed, executable.closed) == (1, 1)
-    for use in (
-        lambda: model.generate("x"),
-        lambda: model.stream("x"),
-        lambda: model.chat([{"role": "user", "content": "x"}]),
-        lambda: model.tokenize("x"),
-        lambda: model.detokenize([1]),
-        lambda: model.logits([1]),
-        lambda: model.metadata,
-    ):
-        with pytest.raises(ModelClosedError, match="closed"):
-            use()
-
-
-def test_closing_while_another_thread_generates_ends_it_with_an_error():
-    model = make_model()
-    model._engine.executable.gate = threading.Event()
-    raised = []
-
-    def call():
-        try:
-            model.generate("hello")
-        except ModelClosedError as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    model._engine.executable.entered.wait()
-    model.close()
-    thread.join()
-
-    assert len(raised) == 1
-
-
-def test_a_forgotten_model_is_freed():
-    model = make_model()
-    model.generate("hello", max_tokens=2)
-    executable, gone = model._engine.executable, weakref.ref(model)
-    del model
-    gc.collect()
-
-    assert gone() is None
-    assert executable.closed == 1
-
-
-def test_a_stream_keeps_its_model_and_a_forgotten_stream_frees_its_pages(model):
-    stream = make_model().stream("hello", max_tokens=20, temperature=0)
-    assert len("".join(chunk.text for chunk in stream)) > 0
-
-    abandoned = model.stream("hello", max_tokens=400)
-    next(abandoned)
-    del abandoned
-    gc.collect()
-    model.generate("other", max_tokens=1)
-
-    scheduler = model._engine.scheduler
-    assert scheduler.running == []
-    while scheduler.prefixes.evict():
-        pass
-    assert scheduler.pool.n_free == scheduler.pool.n_pages
-
-
-def test_the_interpreter_ends_quietly_with_a_model_and_a_stream_alive():
-    script = (
-        "from tests.test_llm import make_model\n"
-        "model = make_model()\n"
-        "stream = model.stream('hello', max_tokens=400)\n"
-        "next(stream)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_ctrl_c_is_raised_in_a_waiting_call_and_the_model_goes_on():
-    script = """
-import os, signal, threading
-from tests.test_llm import make_model
-model = make_model()
-executable = model._engine.executable
-executable.gate = threading.Event()
-
-def interrupt():
-    executable.entered.wait()
-    os.kill(os.getpid(), signal.SIGINT)
-
-threading.Thread(target=interrupt).start()
-try:
-    model.generate("hello")
-except KeyboardInterrupt:
-    print("interrupted")
-executable.gate.set()
-print(len(model.generate("hello", max_tokens=4, temperature=0).tokens))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
-
-    assert (done.stdout.split(), done.stderr) == (["interrupted", "4"], "")
 
 
 def test_the_numbers_of_a_completion_fit_together(model):

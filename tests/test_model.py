@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import edgeinfer
+from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import (
     ContextOverflowError,
     InvalidParameterError,
@@ -16,8 +17,9 @@ from edgeinfer.errors import (
     ModelNotFoundError,
 )
 from edgeinfer.kernels.backend import choose
+from edgeinfer.loader.catalogue import CATALOGUE
 from edgeinfer.loader.gguf import open_gguf
-from edgeinfer.model import load, sampling_hints
+from edgeinfer.model import load, sampling_defaults
 from tests.gguf_writer import write_gguf
 
 FRANCE = [
@@ -256,7 +258,7 @@ def test_hints_of_the_file_are_the_defaults(tmp_path):
         },
     )
 
-    params = sampling_hints(open_gguf(path).metadata)
+    params = sampling_defaults(path, open_gguf(path).metadata)
 
     assert (params.temperature, params.top_k, params.top_p) == (0.25, 20, 0.95)
 
@@ -269,4 +271,22 @@ def test_a_hint_out_of_range_is_an_error_naming_its_key(tmp_path, value):
     )
 
     with pytest.raises(ModelFormatError, match=r"general\.sampling\.temp"):
-        sampling_hints(open_gguf(path).metadata)
+        sampling_defaults(path, open_gguf(path).metadata)
+
+
+@pytest.mark.parametrize(
+    ("hint", "temperature"), [({}, 0.0), ({"general.sampling.temp": 0.5}, 0.5)]
+)
+def test_a_name_of_the_catalogue_brings_its_defaults_unless_the_file_has_its_own(
+    tmp_path, hint, temperature
+):
+    path = write_gguf(tmp_path / "hints.gguf", {"general.architecture": "llama", **hint})
+    metadata = open_gguf(path).metadata
+
+    assert sampling_defaults("smollm2", metadata).temperature == temperature
+    assert sampling_defaults("smollm2", metadata).top_k == SamplingParams().top_k
+
+
+def test_recommendations_of_the_catalogue_are_in_range():
+    for entry in CATALOGUE.values():
+        SamplingParams(**entry.sampling)

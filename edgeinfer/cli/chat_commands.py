@@ -105,7 +105,11 @@ def _set(session: Session, argument: str) -> Outcome:
 def _settings_lines(session: Session) -> Iterator[str]:
     for name, value in session.settings.items():
         yield f"{name} = {value}"
-    if not session.settings:
+    recommended = session.model_defaults()
+    for name, value in recommended.items():
+        if name not in session.settings:
+            yield f"{name} = {value}, recommended for this model"
+    if not session.settings and not recommended:
         yield "everything is at its default"
     yield f"/set NAME VALUE takes: {', '.join(session.setting_names())}"
 
@@ -127,7 +131,10 @@ def _retry(session: Session, argument: str) -> Outcome:
         once["temperature"] = session.parse("temperature", argument)
     if not session.conversation.take_back_answer():
         raise InvalidParameterError("/retry: there is no answer to replace")
-    return Outcome(next=Next.ANSWER, once=once | session.another_try())
+    note = ""
+    if session.is_greedy() and not once.get("temperature"):
+        note = "temperature 0 answers the same again; /retry 0.8 tries another way"
+    return Outcome(note, next=Next.ANSWER, once=once | session.another_try())
 
 
 def _read(session: Session, argument: str) -> Outcome:

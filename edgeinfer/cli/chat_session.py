@@ -1,7 +1,7 @@
 """Hold what one chat is: the model, the conversation, how answers are made. Writes nothing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from edgeinfer.cli.answer import Reply
@@ -86,6 +86,21 @@ class Session:
             raise InvalidParameterError(
                 f"max_tokens: found {settings['max_tokens']} (need 0 or more, or -1 for no limit)"
             )
+
+    def model_defaults(self) -> dict[str, Any]:
+        """Return the sampling defaults that the model's file or the catalogue recommends."""
+        defaults = self.model.sampling_defaults
+        found = {row.name: getattr(defaults, row.name) for row in fields(defaults)}
+        return {
+            row.name: found[row.name]
+            for row in fields(defaults)
+            if row.default is not MISSING and found[row.name] != row.default
+        }
+
+    def is_greedy(self) -> bool:
+        """Return whether the same question always gets the same answer."""
+        default = self.model.sampling_defaults.temperature
+        return not self.settings.get("temperature", default)
 
     def another_try(self) -> dict[str, int]:
         """Return what makes the next answer to a question differ from the ones before.

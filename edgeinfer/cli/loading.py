@@ -18,15 +18,16 @@ def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
     from edgeinfer.model import load
 
     with DownloadProgress() as download:
-        path = resolve(name, progress=download)
+        resolve(name, progress=download)
     line = Line()
 
     def on_load(stage: str, n_done: int, n_total: int) -> None:
         line.update(f"loading {stage}", n_done, n_total, "B")
 
     try:
+        # By its name, not by the path: a model of the catalogue brings its sampling defaults.
         model = load(
-            path,
+            name,
             n_ctx=flags.n_ctx,
             n_threads=flags.n_threads or None,
             backend=flags.backend,

@@ -102,7 +102,7 @@ class SamplingFlags:
             "--temp",
             "--temperature",
             rich_help_panel=SAMPLING,
-            help="0 always takes the likeliest token (default 0.8).",
+            help="0 always takes the likeliest token (default: what suits the model, else 0.8).",
         ),
     ] = None
     top_k: Annotated[

@@ -287,6 +287,22 @@ def test_retry_with_a_fixed_seed_takes_the_next_choice():
     assert asked == [{"seed": 5}, {"seed": 5, "choice": 1}, {"seed": 5, "choice": 2}]
 
 
+def test_retry_of_a_greedy_answer_says_that_it_will_be_the_same():
+    screen, _ = talk("one", "/retry", "/retry 0.5", settings={"temperature": 0.0})
+    assert [note for note in screen.notes if "the same" in note] == screen.notes
+    assert len(screen.notes) == 1
+
+
+def test_set_lists_what_the_model_recommends(monkeypatch):
+    monkeypatch.setattr(
+        FakeModel, "sampling_defaults", type(FakeModel.sampling_defaults)(temperature=0.0)
+    )
+    screen, _ = talk("/set", "/set temp 0.5", "/set")
+    first, _, second = screen.notes
+    assert first.startswith("temperature = 0.0, recommended for this model\n")
+    assert second.startswith("temperature = 0.5\n/set")
+
+
 def test_failed_retry_keeps_the_answer_it_was_to_replace():
     _, session = talk("one")
     session.conversation.turns[0]["content"] = "overflow"

@@ -1,0 +1,65 @@
+"""A model of hashes with a tokenizer of one id a character, for tests of the class users hold."""
+
+from pathlib import Path
+
+from edgeinfer.engine.sampling import SamplingParams
+from edgeinfer.errors import ModelClosedError, ResourceError
+from edgeinfer.llm import Model
+from tests.engine.fakes import N_VOCAB, make_engine
+
+PIECES = [bytes([32 + id]) for id in range(N_VOCAB - 5)]
+PIECES += ["🔥".encode()[:2], "🔥".encode()[2:3], "🔥".encode()[3:], b"<end>", b"<bos>"]
+END, BOS = N_VOCAB - 2, N_VOCAB - 1
+
+
+class FakeTokenizer:
+    """One id a printable ASCII character, three an emoji."""
+
+    n_vocab = N_VOCAB
+    stop_ids = frozenset([END])
+    leading_space = False
+
+    def __init__(self, add_bos=False):
+        self.add_bos = add_bos
+
+    def encode(self, text, *, add_special=True, parse_special=False):
+        head = [BOS] if add_special and self.add_bos else []
+        ids = [ord(c) - 32 for c in text.replace("<end>", "") if " " <= c <= "{"]
+        return head + ids + [END] * (parse_special and "<end>" in text)
+
+    def encode_chat(self, messages, *, add_generation_prompt=True, **variables):
+        text = "".join(m["content"] for m in messages) + "".join(variables)
+        return self.encode(text + ">" * add_generation_prompt)
+
+    def decode(self, ids):
+        return b"".join(PIECES[id] for id in ids).decode(errors="replace")
+
+    def piece(self, token_id):
+        return PIECES[token_id]
+
+    def is_control(self, token_id):
+        return token_id in (END, BOS)
+
+
+class FakeFile:
+    path = Path("fake.gguf")
+    closed = 0
+    changed = False
+
+    @property
+    def metadata(self):
+        if self.closed:
+            raise ModelClosedError("fake.gguf: the file is closed")
+        return {"general.architecture": "fake"}
+
+    def check_unchanged(self):
+        if self.changed:
+            raise ResourceError("fake.gguf: the model file changed on disk")
+
+    def close(self):
+        self.closed += 1
+
+
+def make_model(*, add_bos=False, **engine_options):
+    engine = make_engine(**engine_options)
+    return Model(FakeFile(), FakeTokenizer(add_bos), engine, SamplingParams(), load_s=1.5)

@@ -79,7 +79,7 @@ def load(
         n_ctx: longest sequence in tokens, prompt and answer together. None takes the length the
             model was trained for. Memory is used for the tokens there are, not for n_ctx.
         n_threads: 1 to 512. None takes what the process's CPU affinity and quota allow.
-        backend: "auto" (the fastest that runs here), "native", "jit" or "reference".
+        backend: "auto" (the fastest that runs here), "native" or "reference".
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is
             "download" or "weights". What it raises ends the load.
 

@@ -18,7 +18,7 @@ from edgeinfer.program.program import Program
 from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
-BACKENDS = ("native", "jit", "reference")  # best first
+BACKENDS = ("native", "reference")  # best first
 
 Ids: TypeAlias = npt.NDArray[np.int32]
 Progress: TypeAlias = Callable[[int, int], None]  # bytes of weights done, bytes of all weights

@@ -21,7 +21,10 @@ OPTIONAL = {
     "huggingface_hub": ("models named hf:owner/repo:QUANT", "pip install 'edgeinfer[hub]'"),
 }
 INDENT = 13
-PACKAGES = ("numpy", "cffi", "gguf", "tokenizers", "sentencepiece", "jinja2", "psutil", "typer")
+PACKAGES = (
+    *("numpy", "cffi", "tokenizers", "sentencepiece"),
+    *("jinja2", "psutil", "typer", "prompt_toolkit"),
+)
 
 
 @dataclass(frozen=True, slots=True)

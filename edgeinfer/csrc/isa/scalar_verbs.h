@@ -10,7 +10,11 @@
 #undef EI_UNROLL
 #define EI_UNROLL
 #undef EI_INLINE
+#ifdef __SANITIZE_ADDRESS__
+#define EI_INLINE static __attribute__((noinline, unused))
+#else
 #define EI_INLINE static inline
+#endif
 
 typedef struct {
     float v[16];

@@ -8,8 +8,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __SANITIZE_ADDRESS__
+/* sanitized code is checked, not timed: gcc would spend minutes inlining instrumented loops */
+#define EI_INLINE static __attribute__((noinline, unused))
+#define EI_UNROLL
+#else
 #define EI_INLINE static inline __attribute__((always_inline))
 #define EI_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 #define EI_JOIN2(a, b) a##_##b
 #define EI_JOIN(a, b)  EI_JOIN2(a, b)

@@ -7,12 +7,10 @@
 
 /* lanes are loops here: inlining and unrolling the templates on top of them only costs compile time (gcc 12: minutes)
  */
+#ifndef __SANITIZE_ADDRESS__
 #undef EI_UNROLL
 #define EI_UNROLL
 #undef EI_INLINE
-#ifdef __SANITIZE_ADDRESS__
-#define EI_INLINE static __attribute__((noinline, unused))
-#else
 #define EI_INLINE static inline
 #endif
 

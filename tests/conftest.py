@@ -1,8 +1,13 @@
 """Fixtures every test may ask for: the real models, the shared reference data."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# OpenBLAS reads it when NumPy is imported. Its threads spin while they wait for each other: the
+# reference's two thousand tokens take 14 s on one thread, and minutes on two of a busy machine.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 

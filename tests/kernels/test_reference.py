@@ -26,7 +26,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[tuple[str, Executable]]:
         executable.close()
 
 
-@pytest.mark.timeout(600)  # two thousand tokens through a plain matrix product, for the long case
+@pytest.mark.timeout(600)  # the long case is two thousand tokens
 @pytest.mark.parametrize("name", CASES)
 def test_matches_the_float32_truth(
     model: tuple[str, Executable], shared_dir: Path, name: str

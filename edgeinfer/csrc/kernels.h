@@ -69,22 +69,23 @@ typedef struct {
     void (*quantize)(const float *x, int32_t token, ei_acts *acts); /* one token's row into every plane acts has */
     /* 32*n_blocks values of one token, from element first (a multiple of 32), into the planes */
     void (*quantize_part)(const float *x, int32_t token, int32_t first, int32_t n_blocks, ei_acts *acts);
-    void (*rms_norm)(const float *x, const float *weight, float *y, int32_t n,
-                     float eps);                                                   /* weight NULL: 1; y may be x */
-    void (*add)(const float *a, const float *b, float alpha, float *y, int32_t n); /* y = a + alpha*b, two roundings */
+    /* weight NULL: 1; y may be x */
+    void (*rms_norm)(const float *x, const float *weight, float *y, int32_t n, float eps);
+    /* y = a + alpha*b, two roundings */
+    void (*add)(const float *a, const float *b, float alpha, float *y, int32_t n);
     void (*multiply)(const float *a, const float *b, float *y, int32_t n);
-    void (*scale)(const float *x, float by, float softcap, float *y, int32_t n); /* cap*tanh(by*x/cap), cap 0: by*x */
+    /* softcap*tanh(by*x/softcap), or by*x without one */
+    void (*scale)(const float *x, float by, float softcap, float *y, int32_t n);
     void (*act)(int32_t fn, const float *x, float *y, int32_t n);
     void (*gated)(int32_t fn, const float *gate, const float *up, float *y, int32_t n);
     /* n_heads heads of dim; the first 2*n_pairs of each turn. interleaved: pairs (2i, 2i+1), else (i, i+n_pairs) */
     void (*rope)(float *x, int32_t n_heads, int32_t dim, int32_t n_pairs, int32_t interleaved, const float *cosines,
                  const float *sines);
 
-    /* attention; scratch of attention_scratch(max rows) floats per thread */
-    void (*kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k,
-                     const float *v); /* all heads of one token */
-    /* partial results of positions chunk*256 .. : m, l (n_rows), o (n_rows, value_dim). A row that sees none: m = -inf
-     */
+    /* attention; scratch of EI_ATTENTION_SCRATCH floats per thread */
+    /* all heads of one token */
+    void (*kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v);
+    /* partial results of positions chunk*256 .. : m, l (n_rows), o (n_rows, value_dim); m = -inf: the row sees none */
     void (*attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
     void (*attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc, const float *oc);
     void (*attention_finish)(int32_t value_dim, float m, float l, const float *o, const float *sink, float *out);

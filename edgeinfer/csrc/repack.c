@@ -1,5 +1,4 @@
-/* edgeinfer/csrc/repack.c: lay 16 file rows out as one X group (formats.h); a permutation of bits, nothing is rounded.
- */
+/* edgeinfer/csrc/repack.c: lay 16 file rows out as one X group (formats.h): bits are moved, nothing is rounded. */
 #include "formats.h"
 #include "repack.h"
 

@@ -87,6 +87,9 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
 
 /* ---- runs of 16 ---- */
 
+/* The bias is taken back after the conversion to float where that is exact: up to 64 * 127*128 * 16 < 2^24. */
+#define EI_BIAS_AS_INTEGER(BOUND) (fine && (BOUND) > 64)
+
 /* dots[t] = integer dot of run `half` of 32 elements (k-groups 4*half .. +3) as float, the bias taken back.
  * Fine activations are 128*q + low: the codes meet q first, then low, in the same lanes. */
 #define RUN_OF_16(name, j, half, BOUND, DOT, BIAS)                                                                     \
@@ -109,8 +112,10 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
             }                                                                                                          \
         }                                                                                                              \
         EI_UNROLL for (int t = 0; t < n_columns; t++) {                                                                \
+            vf sum = vf_set(c.sums[(half) * stride + (size_t)t]);                                                      \
+            if (BIAS && EI_BIAS_AS_INTEGER(BOUND)) isum[t] = vi_sub(isum[t], vi_round(vf_mul(vf_set(BIAS), sum)));     \
             dots[t] = vf_from_vi(isum[t]);                                                                             \
-            if (BIAS) dots[t] = vf_fnma(vf_set(BIAS), vf_set(c.sums[(half) * stride + (size_t)t]), dots[t]);           \
+            if (BIAS && !EI_BIAS_AS_INTEGER(BOUND)) dots[t] = vf_fnma(vf_set(BIAS), sum, dots[t]);                     \
         }                                                                                                              \
     }
 

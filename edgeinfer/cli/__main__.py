@@ -27,14 +27,18 @@ _RESOURCE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errn
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; `args` defaults to the process's own."""
-    gc.set_threshold(COLLECT_AFTER)
+    """Run one command line and return its exit code.
+
+    Without `args` it is the process's own, and the process is set up for it.
+    """
+    if args is None:
+        gc.set_threshold(COLLECT_AFTER)
+        _die_orderly_of_sigterm()
     switches = Switches(debug=os.environ.get("EDGEINFER_DEBUG", "") not in ("", "0"))
     # A terminal that cannot show a character shows a question mark; it does not end the answer.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    _die_orderly_of_sigterm()
     try:
         code = _run(list(sys.argv[1:] if args is None else args), switches)
         sys.stdout.flush()

@@ -120,8 +120,8 @@ def test_bomb_is_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TemplateError):
         rendered(BOMBS[name])
 
-    # Above the bounds by what the last operation before the cut may take.
-    assert time.thread_time() - began < 1.5
+    # The last operation before the cut may take a second; unbounded, each takes minutes.
+    assert time.thread_time() - began < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 

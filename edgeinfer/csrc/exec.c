@@ -140,8 +140,7 @@ static size_t place_state(ei_exec *e, uint8_t *base) {
         kv->keys = take(base, &used, positions * (size_t)kv->key_dim * 2);
         kv->values = take(base, &used, positions * (size_t)kv->value_dim * 2);
     }
-    for (int32_t i = 0; i < e->kvs.n; i++)
-        e->kvs.at[i].key_stride = e->kvs.at[i].value_stride = used / 2;
+    for (int32_t i = 0; i < e->kvs.n; i++) e->kvs.at[i].key_stride = e->kvs.at[i].value_stride = used / 2;
     return used * (size_t)e->n_pages;
 }
 

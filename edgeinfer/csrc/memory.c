@@ -44,8 +44,10 @@ void ei_release_mapped(const void *p, size_t n_bytes) {
 #else
 #include <stdlib.h>
 
-void *ei_big_alloc(size_t n_bytes, bool huge) { (void)huge;
-    return calloc(n_bytes ? n_bytes : 1, 1); }
+void *ei_big_alloc(size_t n_bytes, bool huge) {
+    (void)huge;
+    return calloc(n_bytes ? n_bytes : 1, 1);
+}
 
 void ei_big_free(void *p, size_t n_bytes) {
     (void)n_bytes;

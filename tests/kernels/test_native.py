@@ -121,6 +121,14 @@ def test_the_divergence_is_at_most_the_peers(
     assert {n: (a.kl, peer[n]) for n, a in answers.items() if a.kl > 1.5 * peer[n]} == {}
 
 
+def test_fine_activations_lose_next_to_nothing(
+    answers: dict[str, Answer], cases: dict[str, Case]
+) -> None:
+    """Both models are small enough for 15-bit activations everywhere."""
+    peer = np.mean([case.raw["peer_kl32_mean"] for case in cases.values()])
+    assert np.mean([a.kl for a in answers.values()]) < 0.01 * peer
+
+
 def test_the_greedy_text_is_the_float32_models(
     answers: dict[str, Answer], cases: dict[str, Case]
 ) -> None:

@@ -17,6 +17,7 @@ static const feature avx2_features[] = {
     {7, 1, 5},  /* avx2 */
     {7, 1, 8},  /* bmi2 */
 };
+#ifndef EI_SIMDE
 static const feature avx512_features[] = {
     {7, 1, 16}, /* avx512f */
     {7, 1, 17}, /* avx512dq */
@@ -24,6 +25,7 @@ static const feature avx512_features[] = {
     {7, 1, 31}, /* avx512vl */
     {7, 2, 11}, /* avx512vnni */
 };
+#endif
 
 /* XCR0 bits: 1 xmm, 2 ymm, 5-7 the mask and zmm registers */
 enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6, OSXSAVE = 27 };

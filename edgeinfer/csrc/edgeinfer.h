@@ -51,6 +51,7 @@ enum { EI_ROWS_TOKENS = 0, EI_ROWS_WANTED = 1 };
  *   ADD        v.out0 = v.in0 + alpha * (v.in1 or c0)
  *   MULTIPLY   v.out0 = v.in0 * (v.in1 or c0)
  *   SCALE      v.out0 = scale * v.in0, then softcapped
+ *   SPLIT      v.out0..2 = the columns of v.in0, in order
  */
 enum {
     EI_OP_EMBED,
@@ -65,6 +66,7 @@ enum {
     EI_OP_ADD,
     EI_OP_MULTIPLY,
     EI_OP_SCALE,
+    EI_OP_SPLIT,
     EI_N_OPS
 };
 

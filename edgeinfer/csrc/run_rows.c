@@ -15,6 +15,15 @@ static void gather_row(ei_exec *e, const ei_op *op, int32_t row) {
     memcpy(row_of(e, op->out[0], row), row_of(e, op->in[0], e->batch->wanted[row]), width * sizeof(float));
 }
 
+static void split_row(ei_exec *e, const ei_op *op, int32_t row) {
+    const float *x = row_of(e, op->in[0], row);
+    for (int i = 0; i < 3 && op->out[i] >= 0; i++) {
+        size_t width = (size_t)e->values.at[op->out[i]].width;
+        memcpy(row_of(e, op->out[i], row), x, width * sizeof *x);
+        x += width;
+    }
+}
+
 /* in1 is a branch of in0's width; a branch is normed in place, it has no other reader. */
 static void norm_row(ei_exec *e, const ei_op *op, int32_t row) {
     const ei_kernels *k = e->kernels;
@@ -89,6 +98,7 @@ static void rows_chunk(void *context, const void *op_, int32_t chunk, int32_t th
     (void)thread;
     void (*row_fn)(ei_exec *, const ei_op *, int32_t) = op->kind == EI_OP_EMBED    ? embed_row
                                                         : op->kind == EI_OP_GATHER ? gather_row
+                                                        : op->kind == EI_OP_SPLIT  ? split_row
                                                         : op->kind == EI_OP_NORM   ? norm_row
                                                         : op->kind == EI_OP_HEADS  ? heads_row
                                                                                    : elementwise_row;

@@ -167,7 +167,7 @@ def _attended(**how: Any) -> Write:
 @pytest.mark.parametrize(
     ("write", "named"),
     [
-        (lambda b, x: b.split(x, 8, 24)[0], "op 'split'"),
+        (lambda b, x: b.split(x, 8, 8, 8, 8)[0], "split of 1 groups into 4"),
         (_routed, "op 'route'"),
         (_attended(mask="full"), "attention with mask 'full'"),
         (_attended(window=8, window_kind="symmetric"), "window 'symmetric'"),

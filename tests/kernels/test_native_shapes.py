@@ -74,6 +74,8 @@ def test_every_native_format_is_known() -> None:
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "no biases": ("llama", {"bias": False}),
+    "fused qkv": ("llama", {"fused": True}),
+    "fused qkv, equal widths": ("llama", {"fused": True, "n_heads": 2, "n_kv": 2, "n_embd": 48}),
     "tied": ("llama", {"tied": True}),
     "plain rope": ("llama", {"rope_freqs": False}),
     "q and k of equal width": ("llama", {"n_heads": 3, "n_kv": 3}),

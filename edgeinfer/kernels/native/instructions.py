@@ -29,6 +29,7 @@ class Kind(IntEnum):
     ADD = 9
     MULTIPLY = 10
     SCALE = 11
+    SPLIT = 12
 
 
 FUNCTIONS = (

@@ -28,6 +28,7 @@ from edgeinfer.program.ops import (
     Rope,
     Scale,
     SelectRows,
+    Split,
 )
 from edgeinfer.program.program import Program
 from edgeinfer.quant.tensor import Tensor
@@ -47,6 +48,7 @@ LOWER: dict[type[Op], Callable[[Draft, int, Any], None]] = {
     Add: lower_rows.add,
     Mul: lower_rows.multiply,
     Scale: lower_rows.scale,
+    Split: lower_rows.split,
 }
 
 

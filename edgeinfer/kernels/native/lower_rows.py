@@ -3,8 +3,10 @@
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.native.draft import Draft
 from edgeinfer.kernels.native.instructions import FUNCTIONS, Instruction, Kind
-from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows
+from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows, Split
 from edgeinfer.program.values import Value, WeightRef
+
+MOST_PIECES = 3  # the outputs of one `ei_op`
 
 
 def embed(draft: Draft, i: int, op: Embed) -> None:
@@ -26,6 +28,18 @@ def gather(draft: Draft, i: int, op: SelectRows) -> None:
     """Lower the choice of the rows whose logits are wanted."""
     inputs, outputs = (draft.buffer(op.x),), (draft.buffer(op.out),)
     draft.emit(Instruction(Kind.GATHER, op.out.rows, inputs=inputs, outputs=outputs))
+
+
+def split(draft: Draft, i: int, op: Split) -> None:
+    """Lower the cut of a row, as of fused q, k and v, into copies of its pieces."""
+    if op.groups != 1 or len(op.outs) > MOST_PIECES:
+        raise UnsupportedModelError(
+            f"native backend: split of {op.groups} groups into {len(op.outs)} is not implemented"
+        )
+    outputs = tuple(draft.buffer(out) for out in op.outs)
+    draft.emit(
+        Instruction(Kind.SPLIT, op.x.rows, inputs=(draft.buffer(op.x),), outputs=outputs)
+    )
 
 
 def act(draft: Draft, i: int, op: Act) -> None:

@@ -1,6 +1,7 @@
 """Fixtures every test may ask for: the real models, the shared reference data."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ import pytest
 
 from edgeinfer.loader.resolve import resolve
 from tests.gguf_writer import write_gguf
+
+# Whoever runs the tests in the background hands down an ignored Ctrl-C, which Python then leaves
+# ignored; the tests of Ctrl-C, in this process and in its children, need the usual one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPO_ROOT = Path(__file__).resolve().parent.parent
 

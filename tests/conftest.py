@@ -20,9 +20,6 @@ from tests.gguf_writer import write_gguf
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A shell ignores Ctrl-C in what it starts in the background, and the tests of Ctrl-C inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 REPO_ROOT = Path(__file__).resolve().parent.parent
 
 

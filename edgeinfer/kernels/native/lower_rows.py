@@ -37,9 +37,7 @@ def split(draft: Draft, i: int, op: Split) -> None:
             f"native backend: split of {op.groups} groups into {len(op.outs)} is not implemented"
         )
     outputs = tuple(draft.buffer(out) for out in op.outs)
-    draft.emit(
-        Instruction(Kind.SPLIT, op.x.rows, inputs=(draft.buffer(op.x),), outputs=outputs)
-    )
+    draft.emit(Instruction(Kind.SPLIT, op.x.rows, inputs=(draft.buffer(op.x),), outputs=outputs))
 
 
 def act(draft: Draft, i: int, op: Act) -> None:

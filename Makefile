@@ -3,7 +3,7 @@ PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 BIN := $(dir $(shell command -v $(PYTHON)))
 C_FILES := $(shell find edgeinfer/csrc tests/csrc -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all check test asan isa soak proof bench build clean
+.PHONY: all check test asan isa proof bench build clean
 
 all: check test
 
@@ -26,10 +26,6 @@ isa:
 	$(PYTHON) tools/run_c_tests.py --every-isa
 	$(PYTHON) tools/run_c_tests.py --aarch64
 	$(PYTHON) tools/run_c_tests.py --kernel-tests
-
-# Long runs that look for leaks, races and hangs.
-soak:
-	$(PYTHON) -m pytest -m soak --timeout=3600
 
 # Everything a release claims, from a clean tree.
 proof:

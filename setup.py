@@ -47,7 +47,8 @@ class BuildKernels(build_ext):
                 sources.append(source)
             elif self.compiles(isa.probe, isa.flags):
                 sources.append(source)
-                ext.define_macros.append((isa.macro, "1"))
+                if (isa.macro, "1") not in ext.define_macros:
+                    ext.define_macros.append((isa.macro, "1"))
             else:
                 print(f"edgeinfer: {source} left out: not for this compiler or CPU family")
         ext.sources = sources

@@ -63,7 +63,7 @@ typedef struct {
     const char *isa;
     int32_t max_columns; /* tokens one matmul call may compute */
     /* out[c*16 + lane] for columns column .. column+c of a tile; index [format][fine][c - 1] */
-    ei_matmul_fn matmul[EI_N_FORMATS][2][EI_TILE];
+    const ei_matmul_fn (*matmul)[2][EI_TILE];
 
     /* rows of floats */
     void (*quantize)(const float *x, int32_t token, ei_acts *acts); /* one token's row into every plane acts has */

@@ -1,6 +1,6 @@
-/* edgeinfer/csrc/isa/avx512.c: every kernel, instantiated over the avx512 verbs. */
+/* edgeinfer/csrc/isa/avx512.c: the row kernels over the avx512 verbs, and the table of all its kernels. */
 #define EI_ISA      avx512
-#define EI_FN(name) EI_JOIN(name, EI_ISA)
+#define EI_FN(name) EI_JOIN(ei_##name, EI_ISA)
 
 #include "avx512_verbs.h"
 
@@ -8,8 +8,6 @@
 
 #include "../ops/math_template.h"
 
-#include "../ops/attention_template.h"
-#include "../ops/matmul_template.h"
 #include "../ops/rows_template.h"
 
 #include "../ops/table_template.h"

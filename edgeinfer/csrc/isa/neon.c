@@ -1,6 +1,6 @@
-/* edgeinfer/csrc/isa/neon.c: every kernel, instantiated over the neon verbs. */
+/* edgeinfer/csrc/isa/neon.c: the row kernels over the neon verbs, and the table of all its kernels. */
 #define EI_ISA      neon
-#define EI_FN(name) EI_JOIN(name, EI_ISA)
+#define EI_FN(name) EI_JOIN(ei_##name, EI_ISA)
 
 #include "neon_verbs.h"
 
@@ -8,8 +8,6 @@
 
 #include "../ops/math_template.h"
 
-#include "../ops/attention_template.h"
-#include "../ops/matmul_template.h"
 #include "../ops/rows_template.h"
 
 #include "../ops/table_template.h"

@@ -20,7 +20,7 @@ _Static_assert(EI_ATTENTION_SCRATCH >= EI_ATTENTION_ROWS * EI_SCORE_STRIDE, "one
 
 /* What lies beyond the range of f16 becomes infinite. An infinite value makes every row that sees it non-finite; an
  * infinite key does so unless its score is -inf, whose weight is rightly 0. */
-static void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v) {
+void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v) {
     size_t key_dim = (size_t)kv->key_dim, value_dim = (size_t)kv->value_dim;
     for (int32_t h = 0; h < kv->n_kv_heads; h++, k += key_dim, v += value_dim) {
         size_t row = (size_t)h * EI_PAGE_LEN + (size_t)slot, block = row / 16 * 16;
@@ -250,7 +250,7 @@ static int32_t tile_rows(int32_t n) {
     return 1;
 }
 
-static void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o,
+void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o,
                                    float *scratch) {
     attention_tile t = {.key_dim = rows->kv->key_dim, .value_dim = rows->kv->value_dim};
     for (int32_t row = 0; row < rows->n_rows;) {
@@ -267,7 +267,7 @@ static void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk,
 
 /* -- merge ---------------------------------------------------------------------------------- */
 
-static void EI_FN(attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc,
+void EI_FN(attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc,
                                    const float *oc) {
     if (mc == -INFINITY) return;
     if (*m == -INFINITY) {
@@ -287,7 +287,7 @@ static void EI_FN(attention_merge)(int32_t value_dim, float *m, float *l, float 
 }
 
 /* out = o * (1/l); the sink is one more logit in the sum, without a value. */
-static void EI_FN(attention_finish)(int32_t value_dim, float m, float l, const float *o, const float *sink,
+void EI_FN(attention_finish)(int32_t value_dim, float m, float l, const float *o, const float *sink,
                                     float *out) {
     float a = 1.0f;
     if (sink) {

@@ -337,3 +337,11 @@ INTEGER_COLUMNS(super, iq4_xs)
     {                                                                                                                  \
         {EACH_COUNT(COLUMNS_ENTRY, name, coarse)}, { EACH_COUNT(COLUMNS_ENTRY, name, coarse) }                         \
     }
+
+const ei_matmul_fn EI_FN(matmul)[EI_N_FORMATS][2][EI_TILE] = {[EI_F32] = FLOAT_ROW(f32),
+                                                              [EI_F16] = FLOAT_ROW(f16),
+                                                              [EI_BF16] = FLOAT_ROW(bf16),
+#define ROW(NAME, name) [EI_##NAME] = INTEGER_ROW(name),
+                                                              EI_INTEGER_FORMATS(ROW)
+#undef ROW
+};

@@ -1,15 +1,18 @@
-/* edgeinfer/csrc/ops/table_template.h: the kernel table of the including ISA; included last. */
+/* edgeinfer/csrc/ops/table_template.h: the kernel table of the including ISA; included last.
+ *
+ * Matmul and attention are files of their own, so that a change of one does not compile the other again.
+ */
 
-const ei_kernels EI_JOIN(ei_kernels, EI_ISA) = {
+extern const ei_matmul_fn EI_FN(matmul)[EI_N_FORMATS][2][EI_TILE];
+void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v);
+void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
+void EI_FN(attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc, const float *oc);
+void EI_FN(attention_finish)(int32_t value_dim, float m, float l, const float *o, const float *sink, float *out);
+
+const ei_kernels EI_FN(kernels) = {
     .isa = EI_TEXT(EI_ISA),
     .max_columns = EI_MAX_COLUMNS,
-    .matmul = {[EI_F32] = FLOAT_ROW(f32),
-               [EI_F16] = FLOAT_ROW(f16),
-               [EI_BF16] = FLOAT_ROW(bf16),
-#define ROW(NAME, name) [EI_##NAME] = INTEGER_ROW(name),
-               EI_INTEGER_FORMATS(ROW)
-#undef ROW
-    },
+    .matmul = EI_FN(matmul),
     .quantize = EI_FN(quantize),
     .quantize_part = EI_FN(quantize_part),
     .rms_norm = EI_FN(rms_norm),

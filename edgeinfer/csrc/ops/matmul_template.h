@@ -85,6 +85,20 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
     return vb_signed(vb_lookup(nibbles(b->codes[j], g), ei_iq4_values));
 }
 
+/* ---- reading ahead ---- */
+
+/* One token is bound by memory, and what the hardware fetches by itself does not keep up with a loop that computes:
+ * without this, 1.4 times slower on Zen 3. Nearer or further, into L1 or L2, made no difference. */
+enum { EI_FETCH_BYTES = 2048, EI_FETCH_COLUMNS = 2 };
+
+/* Fetch the lines of part `part` of `parts` of the block that lies EI_FETCH_BYTES further. */
+EI_INLINE void fetch_part(const void *block, size_t bytes, int part, int parts) {
+    size_t from = bytes * (size_t)part / (size_t)parts / 64 * 64;
+    size_t to = bytes * (size_t)(part + 1) / (size_t)parts / 64 * 64;
+    EI_UNROLL for (size_t at = from; at < to; at += 64)
+        __builtin_prefetch((const char *)block + EI_FETCH_BYTES + at, 0, 2);
+}
+
 /* ---- runs of 16 ---- */
 
 /* The bias is taken back after the conversion to float where that is exact: up to 64 * 127*128 * 16 < 2^24. */
@@ -150,6 +164,7 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
     EI_INLINE void block32_##name(KERNEL_ARGUMENTS) {                                                                  \
         KERNEL_BEGIN(name)                                                                                             \
         for (int32_t k = acts->width / EI_BLOCK; k > 0; k--, b++) {                                                    \
+            if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b, sizeof *b, 0, 1);                                         \
             SUB_32(name, 0, BOUND, DOT, BIAS)                                                                          \
             vf scale = vf_from_f16(b->d);                                                                              \
             EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(sub[t], scale, acc[t]);                      \
@@ -225,6 +240,7 @@ EI_INLINE void scales_iq4_xs(const x_iq4_xs *b, super *s) {
             vf u[EI_MAX_COLUMNS], v[EI_MAX_COLUMNS];                                                                   \
             EI_UNROLL for (int t = 0; t < n_columns; t++) u[t] = v[t] = vf_zero();                                     \
             for (int j = 0; j < 8; j++) {                                                                              \
+                if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b, sizeof *b, j, 8);                                     \
                 SUB_BLOCKS                                                                                             \
                 NEXT_32;                                                                                               \
             }                                                                                                          \

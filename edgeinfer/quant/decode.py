@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
-from edgeinfer.quant import decode_32, decode_256
+from edgeinfer.quant import decode_32, decode_256, decode_codebook, decode_fp4
 from edgeinfer.quant.tensor import Tensor
 
 Bytes = npt.NDArray[np.uint8]
@@ -41,6 +41,8 @@ DECODERS: dict[str, Decoder] = {
     "BF16": _bf16,
     **decode_32.DECODERS,
     **decode_256.DECODERS,
+    **decode_codebook.DECODERS,
+    **decode_fp4.DECODERS,
 }
 
 

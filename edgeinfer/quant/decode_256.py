@@ -1,7 +1,7 @@
-"""Decode the formats of 256 values a block: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS.
+"""Decode the formats of 256 values a block: Q2_K to Q6_K, IQ4_XS, TQ1_0, TQ2_0.
 
 A block holds sub-blocks of 16 or 32 values; each has a small integer scale (and, for some, an
-integer minimum) that multiplies the block's f16 `d` (`dmin`).
+integer minimum) that multiplies the block's f16 `d` (`dmin`). TQ1_0 and TQ2_0 have `d` alone.
 
     Q2_K    scales u4+u4 x16   q 2 bits x256   d f16  dmin f16        (d*s) * q - dmin*m
     Q3_K    high bit x256      q 2 bits x256   scales 6 bits x16  d   (d*(s-32)) * (q - 4 if high 0)
@@ -9,6 +9,11 @@ integer minimum) that multiplies the block's f16 `d` (`dmin`).
     Q5_K    as Q4_K, then a fifth bit x256 before q                   (d*s) * q - dmin*m
     Q6_K    low 4 bits x256    high 2 bits x256  scales i8 x16  d     (d*s) * (q - 32)
     IQ4_XS  d  high 2 bits of scales u16  low 4 bits x8  q 4 bits     (d*(s-32)) * IQ4_VALUES[q]
+    TQ1_0   48 bytes of 5 trits, 4 of 4   d f16                       d * (trit - 1)
+    TQ2_0   q 2 bits x256                 d f16                       d * (q - 1)
+
+A byte of trits is a fraction of 256: times 3 its whole part is the first trit, and so on with what
+remains. The first 32 bytes hold five runs of 32 values, the next 16 five of 16, the last four of 4.
 """
 
 import numpy as np
@@ -98,6 +103,24 @@ def _iq4_xs(blocks: Bytes, out: Floats) -> None:
     _scale_by_run(scales, IQ4_VALUES[nibbles(blocks[:, 8:], 16)], out)
 
 
+def _trits(packed: Bytes, n_trits: int) -> Bytes:
+    """Unpack (n, bytes) to (n, n_trits * bytes): the first trits of all bytes, the second, ..."""
+    powers = np.array([3**i for i in range(n_trits)], np.uint8)
+    rest = packed[:, None, :] * powers[:, None]
+    return (rest.astype(np.uint16) * 3 >> 8).astype(np.uint8).reshape(len(packed), -1)
+
+
+def _tq1_0(blocks: Bytes, out: Floats) -> None:
+    parts = [_trits(blocks[:, :32], 5), _trits(blocks[:, 32:48], 5), _trits(blocks[:, 48:52], 4)]
+    q = np.concatenate(parts, axis=1).view(np.int8) - np.int8(1)
+    np.multiply(half(blocks, 52), q, out=out)
+
+
+def _tq2_0(blocks: Bytes, out: Floats) -> None:
+    q = _fields(blocks[:, :64], 32, 2).view(np.int8) - np.int8(1)
+    np.multiply(half(blocks, 64), q, out=out)
+
+
 DECODERS = {
     "Q2_K": _q2_k,
     "Q3_K": _q3_k,
@@ -105,4 +128,6 @@ DECODERS = {
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
     "IQ4_XS": _iq4_xs,
+    "TQ1_0": _tq1_0,
+    "TQ2_0": _tq2_0,
 }

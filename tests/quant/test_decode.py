@@ -21,6 +21,8 @@ EXTREME_HALVES = np.array(
 HALVES = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "IQ4_NL": [0],
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_XS": [0],
+    "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "IQ1_S": [0],
+    "TQ1_0": [52], "TQ2_0": [64],
 }  # fmt: skip
 
 
@@ -55,6 +57,24 @@ def test_extreme_scales_decode_as_in_the_gguf_package(name):
     for place, start in enumerate(HALVES[name]):
         index = np.arange(len(blocks)) // len(EXTREME_HALVES) ** place % len(EXTREME_HALVES)
         blocks[:, start : start + 2] = EXTREME_HALVES[index].view(np.uint8).reshape(-1, 2)
+    assert (bits(decode(tensor)) == bits(oracle(tensor))).all()
+
+
+def test_every_scale_of_iq1_m_decodes_as_in_the_gguf_package():
+    """Its f16 is spread over the top nibbles of four words."""
+    tensor = random_tensor("IQ1_M", (len(EXTREME_HALVES), 256), seed=1)
+    words = tensor.data.reshape(-1, 56)[:, 48:].view("<u2")
+    words &= 0xFFF
+    words |= EXTREME_HALVES[:, None] << np.array([12, 8, 4, 0], np.uint16) & 0xF000
+    assert (bits(decode(tensor)) == bits(oracle(tensor))).all()
+
+
+@pytest.mark.parametrize("name", ["MXFP4", "NVFP4"])
+def test_every_scale_byte_decodes_as_in_the_gguf_package(name):
+    tensor = random_tensor(name, (256, 64), seed=1)
+    n = 1 if name == "MXFP4" else 4
+    blocks = tensor.data.reshape(256, -1, FORMATS[name].block_bytes)
+    blocks[:, :, :n] = np.arange(256, dtype=np.uint8)[:, None, None]
     assert (bits(decode(tensor)) == bits(oracle(tensor))).all()
 
 
@@ -125,5 +145,6 @@ def test_format_without_decoder_names_tensor_and_format(name):
 
 
 def test_formats_that_must_decode():
-    need = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS"
+    need = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS IQ2_XXS "
+    need += "IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ1_S IQ1_M TQ1_0 TQ2_0 MXFP4 NVFP4"
     assert set(need.split()) <= set(DECODERS)

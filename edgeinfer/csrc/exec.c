@@ -180,8 +180,8 @@ static void repack_chunk(void *context, const void *op, int32_t chunk, int32_t t
     int32_t first = chunk * repack_groups(w), last = min_i32(first + repack_groups(w), w->n_groups);
     size_t row_bytes = w->group_bytes / EI_LANES;
     for (int32_t g = first; g < last; g++)
-        ei_repack_group(w->format, w->file + (size_t)g * w->group_bytes, min_i32(EI_LANES, w->n_rows - g * EI_LANES),
-                        w->n_columns, w->x + (size_t)g * w->group_bytes);
+        ei_repack_group(c->exec->kernels, w->format, w->file + (size_t)g * w->group_bytes,
+                        min_i32(EI_LANES, w->n_rows - g * EI_LANES), w->n_columns, w->x + (size_t)g * w->group_bytes);
     int32_t rows = min_i32(last * EI_LANES, w->n_rows) - first * EI_LANES;
     size_t n_bytes = (size_t)rows * row_bytes;
     ei_release_mapped(w->file + (size_t)first * w->group_bytes, n_bytes);

@@ -56,12 +56,16 @@ typedef struct {
 
 typedef void (*ei_matmul_fn)(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out);
 
+/* 16 file rows -> one X group, as repack.c does it */
+typedef void (*ei_repack_fn)(const uint8_t *rows, size_t row_bytes, uint8_t *group);
+
 /* fn of act and gated; the order is shared with Python */
 enum { EI_SILU, EI_GELU_TANH, EI_GELU_ERF, EI_RELU, EI_RELU2, EI_SIGMOID, EI_TANH, EI_SOFTPLUS, EI_N_FUNCTIONS };
 
 typedef struct {
     const char *isa;
-    int32_t max_columns; /* tokens one matmul call may compute */
+    const ei_repack_fn *repack; /* [format]; NULL: the format has none of its own */
+    int32_t max_columns;        /* tokens one matmul call may compute */
     /* out[c*16 + lane] for columns column .. column+c of a tile; index [format][fine][c - 1] */
     const ei_matmul_fn (*matmul)[2][EI_TILE];
 

@@ -44,7 +44,7 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
     for (int32_t t = 0; t < n_tokens; t++) k->quantize(x + (size_t)t * (size_t)n_columns, t, &acts);
     for (int32_t r = 0; r < n_rows; r += EI_LANES) {
         const uint8_t *rows = file + (size_t)r * ei_row_bytes(format, n_columns);
-        ei_repack_group(format, rows, min_i32(EI_LANES, n_rows - r), n_columns, memory);
+        ei_repack_group(k, format, rows, min_i32(EI_LANES, n_rows - r), n_columns, memory);
         matmul_rows(k, format, memory, &acts, r, n_rows, y);
     }
     free(memory);

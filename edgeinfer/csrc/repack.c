@@ -162,10 +162,20 @@ size_t ei_row_bytes(int32_t format, int64_t n_columns) {
     return (size_t)(n_columns / f->block_len) * (size_t)f->block_bytes;
 }
 
-void ei_repack_group(int32_t format, const uint8_t *rows, int32_t n_rows, int64_t n_columns, uint8_t *group) {
+/* Vectors take 16 bytes of a row at once, which a row of floats need not be a multiple of. */
+static bool fits_vectors(int32_t n_rows, size_t row_bytes, int32_t block_len) {
+    return n_rows == EI_LANES && (block_len > 1 || row_bytes % 16 == 0);
+}
+
+void ei_repack_group(const ei_kernels *kernels, int32_t format, const uint8_t *rows, int32_t n_rows, int64_t n_columns,
+                     uint8_t *group) {
     static const uint8_t zeros[256];
     const ei_format *f = &ei_format_rows[format];
     size_t row_bytes = ei_row_bytes(format, n_columns), step = (size_t)f->block_bytes;
+    if (kernels && kernels->repack[format] && fits_vectors(n_rows, row_bytes, f->block_len)) {
+        kernels->repack[format](rows, row_bytes, group);
+        return;
+    }
     for (size_t at = 0; at < row_bytes; at += step) {
         const void *blocks[EI_LANES];
         EACH_ROW blocks[r] = r < n_rows ? rows + (size_t)r * row_bytes + at : zeros;

@@ -2,13 +2,14 @@
 #ifndef EI_REPACK_H
 #define EI_REPACK_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "kernels.h"
 
 size_t ei_row_bytes(int32_t format, int64_t n_columns);
 
-/* n_rows (1 .. 16) consecutive file rows of n_columns -> 16 * ei_row_bytes bytes; rows past n_rows become zeros. */
-void ei_repack_group(int32_t format, const uint8_t *rows, int32_t n_rows, int64_t n_columns, uint8_t *group);
+/* n_rows (1 .. 16) consecutive file rows of n_columns -> 16 * ei_row_bytes bytes; rows past n_rows become zeros.
+ * kernels: whose vectors to use, or NULL for none; the bytes are the same. */
+void ei_repack_group(const ei_kernels *kernels, int32_t format, const uint8_t *rows, int32_t n_rows, int64_t n_columns,
+                     uint8_t *group);
 
 /* One file row as floats, bit for bit what edgeinfer/quant/decode.py gives. */
 void ei_decode_row(int32_t format, const void *row, int64_t n_columns, float *out);

@@ -4,6 +4,8 @@
 
 #include <immintrin.h>
 
+#include "x86_rows.h"
+
 typedef struct {
     __m256 a, b;
 } vf;
@@ -123,6 +125,13 @@ EI_INLINE vi vi_from_u16(const uint16_t *p) {
     return (vi){_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
                 _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
+EI_INLINE void vi_load_rows(const uint8_t *p, size_t stride, vi out[4]) {
+    __m256i low[4], high[4];
+    load_8_rows(p, stride, low);
+    load_8_rows(p + 8 * stride, stride, high);
+    EI_UNROLL for (int w = 0; w < 4; w++) out[w] = (vi){low[w], high[w]};
+}
+EI_INLINE void vi_to_u16(uint16_t *p, vi x) { store_16_u16(p, x.a, x.b); }
 EI_INLINE void vi_to_s8(int8_t *p, vi x) {
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
     _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));

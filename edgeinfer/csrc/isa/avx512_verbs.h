@@ -14,6 +14,8 @@
 #include <immintrin.h>
 #endif
 
+#include "x86_rows.h"
+
 typedef __m512 vf;
 typedef __m512i vi;
 typedef __m512i vb;
@@ -123,6 +125,15 @@ EI_INLINE vi vi_round(vf x) { return _mm512_cvtps_epi32(x); }
 EI_INLINE vi vi_from_s8(const int8_t *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); }
 EI_INLINE vi vi_from_u8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
 EI_INLINE vi vi_from_u16(const uint16_t *p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)); }
+EI_INLINE void vi_load_rows(const uint8_t *p, size_t stride, vi out[4]) {
+    __m256i low[4], high[4];
+    load_8_rows(p, stride, low);
+    load_8_rows(p + 8 * stride, stride, high);
+    EI_UNROLL for (int w = 0; w < 4; w++) out[w] = _mm512_inserti64x4(_mm512_castsi256_si512(low[w]), high[w], 1);
+}
+EI_INLINE void vi_to_u16(uint16_t *p, vi x) {
+    store_16_u16(p, _mm512_castsi512_si256(x), _mm512_extracti32x8_epi32(x, 1));
+}
 EI_INLINE void vi_to_s8(int8_t *p, vi x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x)); }
 
 EI_INLINE vb vb_load(const void *p) { return _mm512_loadu_si512(p); }

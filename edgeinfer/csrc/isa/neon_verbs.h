@@ -101,6 +101,20 @@ EI_INLINE vi vi_from_u8(const uint8_t *p) {
     vst1q_u16(words + 8, vmovl_u8(vget_high_u8(bytes)));
     return vi_from_u16(words);
 }
+EI_INLINE void vi_load_rows(const uint8_t *p, size_t stride, vi out[4]) {
+    EI_UNROLL for (size_t i = 0; i < 4; i++) {
+        int32x4_t row[4];
+        EI_UNROLL for (size_t r = 0; r < 4; r++) row[r] = vreinterpretq_s32_u8(vld1q_u8(p + (4 * i + r) * stride));
+        int32x4x2_t first = vtrnq_s32(row[0], row[1]), second = vtrnq_s32(row[2], row[3]);
+        EI_UNROLL for (int w = 0; w < 2; w++) {
+            out[w].q[i] = vcombine_s32(vget_low_s32(first.val[w]), vget_low_s32(second.val[w]));
+            out[w + 2].q[i] = vcombine_s32(vget_high_s32(first.val[w]), vget_high_s32(second.val[w]));
+        }
+    }
+}
+EI_INLINE void vi_to_u16(uint16_t *p, vi x) {
+    EI_UNROLL for (int i = 0; i < 4; i++) vst1_u16(p + 4 * i, vmovn_u32(vreinterpretq_u32_s32(x.q[i])));
+}
 EI_INLINE void vi_to_s8(int8_t *p, vi x) {
     int16x8_t low = vcombine_s16(vmovn_s32(x.q[0]), vmovn_s32(x.q[1]));
     int16x8_t high = vcombine_s16(vmovn_s32(x.q[2]), vmovn_s32(x.q[3]));

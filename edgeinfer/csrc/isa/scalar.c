@@ -10,4 +10,6 @@
 
 #include "../ops/rows_template.h"
 
+#include "../ops/repack_template.h"
+
 #include "../ops/table_template.h"

@@ -199,6 +199,12 @@ EI_INLINE vi vi_from_u16(const uint16_t *p) {
     EACH r.v[i] = p[i];
     return r;
 }
+/* out[w], lane r: dword w of the 16 bytes at p + r*stride */
+EI_INLINE void vi_load_rows(const uint8_t *p, size_t stride, vi out[4]) {
+    for (int w = 0; w < 4; w++) EACH out[w].v[i] = (int32_t)load_u32(p + (size_t)i * stride + 4 * w);
+}
+/* Lanes in 0 .. 65535 become 16 words. */
+EI_INLINE void vi_to_u16(uint16_t *p, vi a) { EACH p[i] = (uint16_t)a.v[i]; }
 /* Lanes in -128 .. 127 become 16 bytes. */
 EI_INLINE void vi_to_s8(int8_t *p, vi a) { EACH p[i] = (int8_t)a.v[i]; }
 

@@ -12,6 +12,7 @@ void EI_FN(attention_finish)(int32_t value_dim, float m, float l, const float *o
 const ei_kernels EI_FN(kernels) = {
     .isa = EI_TEXT(EI_ISA),
     .max_columns = EI_MAX_COLUMNS,
+    .repack = EI_FN(repack),
     .matmul = EI_FN(matmul),
     .quantize = EI_FN(quantize),
     .quantize_part = EI_FN(quantize_part),

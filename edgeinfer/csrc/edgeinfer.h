@@ -36,6 +36,7 @@ const char *ei_format_names(void);
 typedef struct ei_exec ei_exec;
 
 enum { EI_ROWS_TOKENS = 0, EI_ROWS_WANTED = 1 };
+enum { EI_UNLIMITED = 0x7fffffff };
 
 /* What one op does to every row r of its values (v = value, w = weight, c = vector; -1: absent).
  *   EMBED      v.out0 = scale * row tokens[r] of w0
@@ -45,7 +46,7 @@ enum { EI_ROWS_TOKENS = 0, EI_ROWS_WANTED = 1 };
  *   MATMUL     for i: v.out[i] = w[i] * acts_in + bias c[i]; with v.in0: out0 = v.in0 + that
  *   GATED      h = fn(w0 * acts_in) * (w1 * acts_in); acts_out = quantized h
  *   HEADS      q, k, v = v.in0..2: rms per head with c0 (q), c1 (k), rope; q, k -> v.out0, v.out1; k, v -> kv
- *   ATTENTION  v.in0 = q -> v.out0 and acts_out
+ *   ATTENTION  v.in0 = q -> v.out0 and acts_out; c0: sinks, c1: slopes, one of each per query head
  *   ACT        v.out0 = fn(v.in0)
  *   GATE       v.out0 = fn(v.in0) * v.in1
  *   ADD        v.out0 = v.in0 + alpha * (v.in1 or c0)
@@ -79,11 +80,11 @@ typedef struct {
     int32_t kv, rope;
     int32_t heads[3], dim[3]; /* HEADS: of q, k, v; ATTENTION: heads[0] query heads */
     int32_t interleaved;      /* rope pairs (2i, 2i+1), else (i, i + n_pairs) */
-    int32_t window;           /* attention: 0 none */
+    int32_t behind, ahead;    /* ATTENTION: how far a token sees; EI_UNLIMITED: to its sequence's end */
     float eps, scale, softcap, alpha;
 } ei_op;
 
-/* One step. Rows of one sequence stand together, positions ascending by 1. */
+/* One step. Rows of one sequence stand together, positions ascending by 1; from 0 on, if attention looks ahead. */
 typedef struct {
     int32_t n_tokens, n_sequences, n_wanted, pages_per_sequence;
     const int32_t *tokens, *positions, *sequences; /* (n_tokens,) */

@@ -136,11 +136,11 @@ static size_t place_state(ei_exec *e, uint8_t *base) {
     size_t used = 0;
     for (int32_t i = 0; i < e->kvs.n; i++) {
         ei_kv *kv = &e->kvs.at[i];
-        size_t positions = (size_t)kv->n_kv_heads * EI_PAGE_LEN;
-        kv->keys = take(base, &used, positions * (size_t)kv->key_dim * 2);
-        kv->values = take(base, &used, positions * (size_t)kv->value_dim * 2);
+        size_t units = (size_t)kv->n_kv_heads * (EI_PAGE_LEN / 16);
+        kv->keys = take(base, &used, units * ei_key_unit(kv));
+        kv->values = take(base, &used, units * ei_value_unit(kv));
     }
-    for (int32_t i = 0; i < e->kvs.n; i++) e->kvs.at[i].key_stride = e->kvs.at[i].value_stride = used / 2;
+    for (int32_t i = 0; i < e->kvs.n; i++) e->kvs.at[i].key_stride = e->kvs.at[i].value_stride = used;
     return used * (size_t)e->n_pages;
 }
 

@@ -31,9 +31,9 @@ typedef struct {
     float *cosines, *sines; /* (n_batch, n_pairs) of the step */
 } ei_rope;
 
-/* Consecutive rows of one sequence whose attention is computed together. */
+/* Consecutive rows of one sequence whose attention is computed together; end: the sequence's last position so far. */
 typedef struct {
-    int32_t first, count, sequence;
+    int32_t first, count, sequence, end;
 } ei_span;
 
 /* A list that grows while the executable is built. */

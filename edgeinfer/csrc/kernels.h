@@ -28,30 +28,35 @@ typedef struct {
     float *x;
 } ei_acts;
 
-/* One KV layer's pages. A page holds 64 positions of every KV head, head after head:
- *   keys    f16 [n_kv_heads][64/16][key_dim][16]     lane = position mod 16
- *   values  f16 [n_kv_heads][64][value_dim]
+/* One KV layer's pages. A page holds 64 positions of every KV head, head after head, in units of 16 positions:
+ *   keys    f16 [key_dim][16]                        lane = position mod 16
+ *   values  f16 [16][value_dim, to a multiple of 16]
  * Page p begins p times the stride further. The executor lays the pages of all layers with one id side by side, so
  * that a short sequence touches little memory however large the pool is.
  */
 typedef struct {
-    uint16_t *keys, *values;
-    size_t key_stride, value_stride; /* elements from one page to the next */
+    uint8_t *keys, *values;
+    size_t key_stride, value_stride; /* bytes from one page to the next */
     int32_t n_kv_heads, key_dim, value_dim;
-    int32_t window; /* 0: none; else position p sees p-window+1 .. p */
 } ei_kv;
 
-/* Query rows of one KV head. Row r is one query head of one token: its position is last[r], it sees
- * first[r] .. last[r]; both are absolute positions of one sequence whose pages are listed in pages. */
+EI_INLINE size_t ei_padded(int32_t n, int32_t to) { return (size_t)((n + to - 1) / to * to); }
+
+/* Bytes of one unit, of one KV head. */
+EI_INLINE size_t ei_key_unit(const ei_kv *kv) { return 32 * (size_t)kv->key_dim; }
+EI_INLINE size_t ei_value_unit(const ei_kv *kv) { return 32 * ei_padded(kv->value_dim, 16); }
+
+/* Query rows of one KV head. Row r is one query head of one token, which stands at position[r] and sees
+ * first[r] .. last[r]; all are absolute positions of one sequence whose pages are listed in pages. */
 typedef struct {
     const ei_kv *kv;
     const int32_t *pages; /* page id of positions 64*i .. 64*i+63 */
     int32_t kv_head;
     int32_t n_rows;
     const float *q; /* (n_rows, key_dim), already multiplied by the attention scale */
-    const int32_t *first, *last;
-    float softcap;      /* 0: none */
-    const float *sinks; /* one logit per row, or NULL */
+    const int32_t *first, *last, *position;
+    float softcap;       /* 0: none */
+    const float *slopes; /* of each row, times the distance taken from the score; or NULL */
 } ei_attention_rows;
 
 typedef void (*ei_matmul_fn)(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out);

@@ -19,7 +19,8 @@ typedef struct {
 /* One thread's scratch, cut up. */
 typedef struct {
     float *q, *m, *l, *o, *chunk_m, *chunk_l, *chunk_o, *kernel;
-    int32_t first[EI_ATTENTION_ROWS], last[EI_ATTENTION_ROWS];
+    int32_t first[EI_ATTENTION_ROWS], last[EI_ATTENTION_ROWS], position[EI_ATTENTION_ROWS];
+    float slopes[EI_ATTENTION_ROWS];
 } workspace;
 
 static int32_t group_of(const ei_exec *e, const ei_op *op) { return op->heads[0] / e->kvs.at[op->kv].n_kv_heads; }
@@ -57,17 +58,22 @@ void ei_plan_spans(ei_exec *e) {
     const ei_batch *b = e->batch;
     e->n_spans = 0;
     for (int32_t t = 0; t < b->n_tokens;) {
-        ei_span span = {t, 1, b->sequences[t]};
-        while (span.count < e->span_len && t + span.count < b->n_tokens &&
-               b->sequences[t + span.count] == span.sequence)
-            span.count++;
-        e->spans[e->n_spans++] = span;
-        t += span.count;
+        int32_t next = t;
+        while (next < b->n_tokens && b->sequences[next] == b->sequences[t]) next++;
+        for (; t < next; t = min_i32(next, t + e->span_len))
+            e->spans[e->n_spans++] =
+                (ei_span){t, min_i32(e->span_len, next - t), b->sequences[t], b->positions[next - 1]};
     }
 }
 
 static int32_t n_items(const ei_exec *e, const ei_op *op) {
     return e->n_spans * e->kvs.at[op->kv].n_kv_heads * parts_of(group_of(e, op));
+}
+
+/* The first and the last position that a token sees. */
+static int32_t first_of(const ei_op *op, int32_t position) { return position > op->behind ? position - op->behind : 0; }
+static int32_t last_of(const ei_op *op, const ei_span *span, int32_t position) {
+    return op->ahead < span->end - position ? position + op->ahead : span->end;
 }
 
 static item item_at(const ei_exec *e, const ei_op *op, int32_t index) {
@@ -80,8 +86,8 @@ static item item_at(const ei_exec *e, const ei_op *op, int32_t index) {
     it.n_heads = min_i32(EI_ATTENTION_ROWS, group - first);
     it.n_rows = it.n_heads * span->count;
     int32_t low = e->batch->positions[span->first], high = e->batch->positions[span->first + span->count - 1];
-    it.first_chunk = (op->window ? max_i32(0, low + 1 - op->window) : 0) / EI_CHUNK_LEN;
-    it.last_chunk = high / EI_CHUNK_LEN;
+    it.first_chunk = first_of(op, low) / EI_CHUNK_LEN;
+    it.last_chunk = last_of(op, span, high) / EI_CHUNK_LEN;
     return it;
 }
 
@@ -89,12 +95,15 @@ static item item_at(const ei_exec *e, const ei_op *op, int32_t index) {
 static ei_attention_rows rows_at(const ei_exec *e, const ei_op *op, const item *it, workspace *s) {
     const ei_batch *b = e->batch;
     const ei_kv *kv = &e->kvs.at[op->kv];
+    const float *slopes = vector_of(e, op->vec[1]);
     for (int32_t r = 0; r < it->n_rows; r++) {
         int32_t token = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
         const float *q = row_of(e, op->in[0], token) + (size_t)head * (size_t)kv->key_dim;
         e->kernels->scale(q, op->scale, 0.0f, s->q + (size_t)r * (size_t)kv->key_dim, kv->key_dim);
-        s->last[r] = b->positions[token];
-        s->first[r] = op->window ? max_i32(0, s->last[r] + 1 - op->window) : 0;
+        s->position[r] = b->positions[token];
+        s->first[r] = first_of(op, s->position[r]);
+        s->last[r] = last_of(op, it->span, s->position[r]);
+        s->slopes[r] = slopes ? slopes[head] : 0.0f;
     }
     return (ei_attention_rows){
         .kv = kv,
@@ -104,7 +113,9 @@ static ei_attention_rows rows_at(const ei_exec *e, const ei_op *op, const item *
         .q = s->q,
         .first = s->first,
         .last = s->last,
+        .position = s->position,
         .softcap = op->softcap,
+        .slopes = slopes ? s->slopes : NULL,
     };
 }
 

@@ -177,8 +177,13 @@ def _find(name: str) -> tuple[Backend | None, str]:
     return (None, reason) if reason is not None else (backend, "")
 
 
-def check_batch(batch: Batch, limits: Limits, n_vocab: int) -> None:
-    """Raise InvalidParameterError, naming the field, unless a batch keeps every rule of `Batch`."""
+def check_batch(
+    batch: Batch, limits: Limits, n_vocab: int, *, whole_sequences: bool = False
+) -> None:
+    """Raise InvalidParameterError, naming the field, unless a batch keeps every rule of `Batch`.
+
+    `whole_sequences`: attention looks ahead, so a step takes its sequences from position 0 on.
+    """
     for name, n_dims in (
         ("tokens", 1),
         ("positions", 1),
@@ -201,11 +206,14 @@ def check_batch(batch: Batch, limits: Limits, n_vocab: int) -> None:
     _need_range("wanted", batch.wanted, n_tokens)
     if (np.diff(batch.wanted) <= 0).any():
         raise _bad("wanted", batch.wanted.tolist(), "ascending rows")
-    _check_runs(batch, limits)
-
-
-def _check_runs(batch: Batch, limits: Limits) -> None:
     starts = np.flatnonzero(np.diff(batch.sequences, prepend=np.int32(-1)))
+    _check_runs(batch, limits, starts)
+    if whole_sequences and batch.positions[starts].any():
+        need = "0: this model looks ahead, so a step takes a sequence whole, in one of n_batch"
+        raise _bad("positions", f"a start at {batch.positions[starts].max()}", need)
+
+
+def _check_runs(batch: Batch, limits: Limits, starts: npt.NDArray[np.intp]) -> None:
     order = batch.sequences[starts]
     if len(set(order.tolist())) != len(order):  # np.unique imports numpy.ma: 14 ms
         raise _bad("sequences", order.tolist(), "the tokens of one sequence together")

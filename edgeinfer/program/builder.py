@@ -70,10 +70,18 @@ class Builder:
             self._constants[key] = (ref, Constant(name, stored))
         return self._constants[key][0]
 
-    def kv(self, n_kv_heads: int, key_dim: int, value_dim: int, *, window: int = 0) -> int:
+    def kv(
+        self,
+        n_kv_heads: int,
+        key_dim: int,
+        value_dim: int,
+        *,
+        window: int = 0,
+        v_is_prefix: bool = False,
+    ) -> int:
         """Declare a paged KV and return its id."""
         id = len(self._kvs)
-        self._kvs.append(Kv(id, n_kv_heads, key_dim, value_dim, window))
+        self._kvs.append(Kv(id, n_kv_heads, key_dim, value_dim, window, v_is_prefix))
         return id
 
     def _emit(self, op: ops.Op) -> None:
@@ -117,8 +125,8 @@ class Builder:
         self._emit(ops.Split(x, outs, sizes, groups))
         return outs
 
-    def kv_store(self, k: Value, v: Value, kv: int) -> None:
-        """Append keys and values to a KV."""
+    def kv_store(self, k: Value, v: Value | None, kv: int) -> None:
+        """Append keys to a KV, and values where they are no prefix of the keys."""
         self._emit(ops.KvStore(k, v, kv))
 
     def attention(
@@ -131,13 +139,14 @@ class Builder:
         softcap: float = 0.0,
         mask: Mask = "causal",
         window_kind: WindowKind = "past",
+        sinks: WeightRef | None = None,
+        slopes: ConstantRef | None = None,
     ) -> Value:
         """Attend to a KV, within the window it was declared with."""
         state = self._kvs[kv]
         out = self.value(heads * state.value_dim, q.rows)
-        self._emit(
-            ops.Attention(q, out, kv, heads, scale, softcap, mask, state.window, window_kind)
-        )
+        see = (mask, state.window, window_kind)
+        self._emit(ops.Attention(q, out, kv, heads, scale, softcap, *see, sinks, slopes))
         return out
 
     def rows(self, x: Value) -> Value:

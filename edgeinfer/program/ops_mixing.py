@@ -97,6 +97,16 @@ class Attention(Op):
         self.need(self.q.rows is Rows.TOKENS, "rows of q", self.q.rows.value, "T")
         self.need_same_rows(self.q, self.out)
 
+    @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """How many positions behind and ahead of its own a token sees at most; None: all."""
+        full = self.mask == "full"
+        if self.window and self.window_kind == "symmetric":
+            return self.window, self.window if full else 0
+        if self.window:
+            return self.window - 1, 0
+        return None, None if full else 0
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Conv1d(Op):

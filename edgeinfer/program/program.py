@@ -73,6 +73,12 @@ class Program:
         """Yield the attention ops in order."""
         return (op for op in self.ops if isinstance(op, Attention))
 
+    @property
+    def takes_whole_sequences(self) -> bool:
+        """Whether every step must hold its sequences from their first token to their last."""
+        ahead = any(op.reach[1] != 0 for op in self.attentions())
+        return ahead or any(kv.kind == "step" for kv in self.kvs)
+
     def validate(self, tensors: Mapping[str, Tensor], *, where: str = "model") -> None:
         """Check every tensor the program names against the file, before a weight is read.
 

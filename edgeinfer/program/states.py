@@ -23,8 +23,8 @@ class Kv:
 
     A row is `n_kv_heads * key_dim` key and `n_kv_heads * value_dim` value elements; where
     `v_is_prefix` only keys are kept and a value is the first `value_dim` elements of its key.
-    A `window` above 0 lets rows older than `window - 1` positions be dropped. `step` rows live for
-    one step only (encoders).
+    A `window` above 0 lets rows older than `window - 1` positions be dropped. `step` rows need to
+    live for one step only (encoders); a backend may keep them in the pages all the same.
     """
 
     id: int

@@ -135,24 +135,29 @@ typedef struct {
     float m, l, o[1024];
 } law_partial;
 
+/* The f16 number i of a plane. */
+static inline float law_f16(const uint8_t *plane, size_t i) { return f16_to_f32(load_u16(plane + 2 * i)); }
+
 static inline float law_key(const ei_attention_rows *rows, int32_t position, int32_t dim) {
     const ei_kv *kv = rows->kv;
     size_t head = (size_t)rows->pages[position / 64] * (size_t)kv->n_kv_heads + (size_t)rows->kv_head;
     size_t unit = head * 4 + (size_t)(position % 64 / 16);
-    return f16_to_f32(kv->keys[(unit * (size_t)kv->key_dim + (size_t)dim) * 16 + (size_t)(position % 16)]);
+    return law_f16(kv->keys, (unit * (size_t)kv->key_dim + (size_t)dim) * 16 + (size_t)(position % 16));
 }
 
 static inline float law_value(const ei_attention_rows *rows, int32_t position, int32_t dim) {
     const ei_kv *kv = rows->kv;
     size_t head = (size_t)rows->pages[position / 64] * (size_t)kv->n_kv_heads + (size_t)rows->kv_head;
-    return f16_to_f32(kv->values[(head * 64 + (size_t)(position % 64)) * (size_t)kv->value_dim + (size_t)dim]);
+    size_t padded = ((size_t)kv->value_dim + 15) / 16 * 16;
+    return law_f16(kv->values, (head * 64 + (size_t)(position % 64)) * padded + (size_t)dim);
 }
 
 static inline float law_score(const ei_attention_rows *rows, int32_t row, int32_t position) {
     float s = 0;
     for (int32_t d = 0; d < rows->kv->key_dim; d++)
         s = fmaf(rows->q[(size_t)row * (size_t)rows->kv->key_dim + (size_t)d], law_key(rows, position, d), s);
-    return rows->softcap > 0 ? law_softcap(s, rows->softcap) : s;
+    if (rows->softcap > 0) s = law_softcap(s, rows->softcap);
+    return rows->slopes ? fmaf(-rows->slopes[row], fabsf((float)(rows->position[row] - position)), s) : s;
 }
 
 static inline void law_chunk(const ei_attention_rows *rows, int32_t row, int32_t chunk, law_partial *to) {
@@ -190,15 +195,15 @@ static inline void law_merge(law_partial *to, const law_partial *chunk, int32_t 
 }
 
 /* The whole of one row: chunks left to right, then the sink. */
-static inline void law_attention(const ei_attention_rows *rows, int32_t row, float *out) {
+static inline void law_attention(const ei_attention_rows *rows, const float *sinks, int32_t row, float *out) {
     law_partial total = {.m = -INFINITY}, part;
     for (int32_t c = rows->first[row] / EI_CHUNK_LEN; c <= rows->last[row] / EI_CHUNK_LEN; c++) {
         law_chunk(rows, row, c, &part);
         law_merge(&total, &part, rows->kv->value_dim);
     }
     float a = 1.0f, l = total.l;
-    if (rows->sinks) {
-        float sink = rows->sinks[row], m = total.m > sink ? total.m : sink;
+    if (sinks) {
+        float sink = sinks[row], m = total.m > sink ? total.m : sink;
         a = law_exp(total.m - m);
         l = fmaf(l, a, law_exp(sink - m));
     }

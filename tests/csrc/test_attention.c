@@ -9,23 +9,24 @@ typedef struct {
     ei_kv kv;
     guarded keys, values;
     int32_t pages[N_PAGES];
+    int32_t behind, ahead; /* how far a row sees */
 } store;
 
-static void fill_nan(uint16_t *p, size_t n) {
-    for (size_t i = 0; i < n; i++) p[i] = 0x7e01;
+static void fill_nan(guarded memory, size_t n_bytes) {
+    uint8_t *p = memory.data;
+    for (size_t i = 0; i < n_bytes; i += 2) p[i] = 0x01, p[i + 1] = 0x7e;
 }
 
-static store store_new(int32_t n_kv_heads, int32_t key_dim, int32_t value_dim, int32_t window) {
-    size_t n = (size_t)N_PAGES * (size_t)n_kv_heads * 64;
-    store s = {.kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim, .window = window},
-               .keys = guarded_new(n * (size_t)key_dim * 2),
-               .values = guarded_new(n * (size_t)value_dim * 2)};
+static store store_new(int32_t n_kv_heads, int32_t key_dim, int32_t value_dim, int32_t behind) {
+    store s = {.kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim}, .behind = behind};
+    s.kv.key_stride = (size_t)n_kv_heads * 4 * ei_key_unit(&s.kv);
+    s.kv.value_stride = (size_t)n_kv_heads * 4 * ei_value_unit(&s.kv);
+    s.keys = guarded_new(N_PAGES * s.kv.key_stride);
+    s.values = guarded_new(N_PAGES * s.kv.value_stride);
+    fill_nan(s.keys, N_PAGES * s.kv.key_stride);
+    fill_nan(s.values, N_PAGES * s.kv.value_stride);
     s.kv.keys = s.keys.data;
     s.kv.values = s.values.data;
-    s.kv.key_stride = (size_t)n_kv_heads * 64 * (size_t)key_dim;
-    s.kv.value_stride = (size_t)n_kv_heads * 64 * (size_t)value_dim;
-    fill_nan(s.kv.keys, n * (size_t)key_dim);
-    fill_nan(s.kv.values, n * (size_t)value_dim);
     for (int32_t i = 0; i < N_PAGES; i++) s.pages[i] = i;
     for (int32_t i = N_PAGES - 1; i > 0; i--) {
         int32_t j = random_below(i + 1), page = s.pages[i];
@@ -37,8 +38,8 @@ static store store_new(int32_t n_kv_heads, int32_t key_dim, int32_t value_dim, i
 
 static void store_free(store *s) { guarded_free(s->keys), guarded_free(s->values); }
 
-static bool is_f16(const uint16_t *got, float x) {
-    return *got == f32_to_f16(x) || (x != x && (*got & 0x7fff) > 0x7c00);
+static bool is_f16(const uint8_t *got, float x) {
+    return load_u16(got) == f32_to_f16(x) || (x != x && (load_u16(got) & 0x7fff) > 0x7c00);
 }
 
 /* Write positions first .. last-1 through the kernel and look at every element. */
@@ -54,13 +55,13 @@ static void store_fill(const ei_kernels *k, store *s, int32_t first, int32_t las
         int32_t page = s->pages[p / 64], slot = p % 64;
         k->kv_store(kv, page, slot, key, value);
         for (int32_t h = 0; h < kv->n_kv_heads; h++) {
-            const uint16_t *at =
-                kv->keys + ((page * kv->n_kv_heads + h) * 4 + slot / 16) * kv->key_dim * 16 + slot % 16;
+            size_t unit = (size_t)((page * kv->n_kv_heads + h) * 4 + slot / 16), padded = ei_padded(kv->value_dim, 16);
+            const uint8_t *at = kv->keys + unit * ei_key_unit(kv) + slot % 16 * 2;
             for (int32_t d = 0; d < kv->key_dim; d++)
-                EXPECT(is_f16(at + d * 16, key[h * kv->key_dim + d]), "%s key %d of position %d", k->isa, d, p);
-            at = kv->values + ((page * kv->n_kv_heads + h) * 64 + slot) * kv->value_dim;
+                EXPECT(is_f16(at + d * 32, key[h * kv->key_dim + d]), "%s key %d of position %d", k->isa, d, p);
+            at = kv->values + unit * ei_value_unit(kv) + (size_t)(slot % 16) * padded * 2;
             for (int32_t d = 0; d < kv->value_dim; d++)
-                EXPECT(is_f16(at + d, value[h * kv->value_dim + d]), "%s value %d of position %d", k->isa, d, p);
+                EXPECT(is_f16(at + d * 2, value[h * kv->value_dim + d]), "%s value %d of position %d", k->isa, d, p);
         }
     }
     guarded_free(gk), guarded_free(gv);
@@ -70,8 +71,9 @@ static void store_fill(const ei_kernels *k, store *s, int32_t first, int32_t las
 typedef struct {
     ei_attention_rows in;
     guarded q;
-    int32_t first[MOST_ROWS], last[MOST_ROWS];
-    float sinks[MOST_ROWS];
+    int32_t first[MOST_ROWS], last[MOST_ROWS], position[MOST_ROWS];
+    float slopes[MOST_ROWS], sinks[MOST_ROWS];
+    bool has_sinks;
 } query;
 
 static void query_new(query *to, const store *s, int32_t start, int32_t n_tokens, int32_t group, float magnitude) {
@@ -82,10 +84,13 @@ static void query_new(query *to, const store *s, int32_t start, int32_t n_tokens
     to->in.q = to->q.data;
     to->in.first = to->first;
     to->in.last = to->last;
+    to->in.position = to->position;
     for (int32_t r = 0; r < n; r++) {
-        to->last[r] = start + r / group;
-        to->first[r] = s->kv.window ? max_i32(0, to->last[r] - s->kv.window + 1) : 0;
+        to->position[r] = start + r / group;
+        to->first[r] = max_i32(0, to->position[r] - s->behind);
+        to->last[r] = min_i32(start + n_tokens - 1, to->position[r] + s->ahead);
         to->sinks[r] = random_unit() * 4;
+        to->slopes[r] = r % 3 == 2 ? 0.0f : random_unit() * random_unit();
     }
 }
 
@@ -95,7 +100,8 @@ static ei_attention_rows cut(const query *x, int32_t from, int32_t n) {
     rows.q += (size_t)from * (size_t)rows.kv->key_dim;
     rows.first += from;
     rows.last += from;
-    if (rows.sinks) rows.sinks += from;
+    rows.position += from;
+    if (rows.slopes) rows.slopes += from;
     rows.n_rows = n;
     return rows;
 }
@@ -117,7 +123,8 @@ static void expect_chunk(const char *isa, const ei_attention_rows *rows, int32_t
 }
 
 /* One call's rows, every chunk that any of them sees, merged and finished. */
-static void attend_rows(const ei_kernels *k, const ei_attention_rows *rows, float *out, bool check_chunks) {
+static void attend_rows(const ei_kernels *k, const ei_attention_rows *rows, const float *sinks, float *out,
+                        bool check_chunks) {
     int32_t dims = rows->kv->value_dim, n = rows->n_rows, low = rows->first[0], high = rows->last[0];
     guarded go = guarded_new((size_t)n * (size_t)dims * 4), gs = guarded_new(EI_ATTENTION_SCRATCH * sizeof(float));
     float *o = go.data, *total_o = malloc((size_t)n * (size_t)dims * 4);
@@ -134,22 +141,22 @@ static void attend_rows(const ei_kernels *k, const ei_attention_rows *rows, floa
             k->attention_merge(dims, total_m + r, total_l + r, total_o + r * dims, m[r], l[r], o + r * dims);
     }
     for (int32_t r = 0; r < n; r++)
-        k->attention_finish(dims, total_m[r], total_l[r], total_o + r * dims, rows->sinks ? rows->sinks + r : NULL,
-                            out + r * dims);
+        k->attention_finish(dims, total_m[r], total_l[r], total_o + r * dims, sinks ? sinks + r : NULL, out + r * dims);
     free(total_o);
     guarded_free(go), guarded_free(gs);
 }
 
 static void expect_law(const ei_kernels *k, const query *x, const char *what) {
     int32_t dims = x->in.kv->value_dim, n = x->in.n_rows;
+    const float *sinks = x->has_sinks ? x->sinks : NULL;
     guarded gout = guarded_new((size_t)n * (size_t)dims * 4);
     float *out = gout.data, *want = malloc((size_t)n * (size_t)dims * 4), *parts = malloc((size_t)n * (size_t)dims * 4);
-    for (int32_t r = 0; r < n; r++) law_attention(&x->in, r, want + r * dims);
-    attend_rows(k, &x->in, out, n <= 4);
+    for (int32_t r = 0; r < n; r++) law_attention(&x->in, sinks, r, want + r * dims);
+    attend_rows(k, &x->in, sinks, out, n <= 4);
     for (int32_t from = 0; from < n;) {
         int32_t some = 1 + random_below(n - from);
         ei_attention_rows rows = cut(x, from, some);
-        attend_rows(k, &rows, parts + from * dims, false);
+        attend_rows(k, &rows, sinks ? sinks + from : NULL, parts + from * dims, false);
         from += some;
     }
     for (int32_t i = 0; i < n * dims; i++) {
@@ -163,19 +170,21 @@ static void expect_law(const ei_kernels *k, const query *x, const char *what) {
 
 static void test_shapes(const ei_kernels *k) {
     static const int32_t dims[] = {8, 16, 24, 64, 80, 96, 112, 128, 256, 13, 576};
-    static const int32_t windows[] = {0, 0, 5, 64, 100, 300};
+    static const int32_t behind[] = {CONTEXT, CONTEXT, 4, 63, 99, 299};
     for (int i = 0; i < 66; i++) {
         int32_t key_dim = dims[i % 11], value_dim = i % 11 == 10 ? 512 : dims[(i + i / 11 % 2) % 10];
-        store s = store_new(1 + i % 3, key_dim, value_dim, windows[i % 6]);
+        store s = store_new(1 + i % 3, key_dim, value_dim, behind[i % 6]);
         int32_t n_tokens = 1 + random_below(i % 4 == 0 ? 1 : 10), group = 1 + random_below(MOST_ROWS / n_tokens);
         if (key_dim > 100) group = min_i32(group, 3);
+        if (i % 7 == 5) s.ahead = i % 2 ? CONTEXT : 3;
         int32_t start = random_below(i % 5 == 0 ? CONTEXT - 40 : i % 5 == 1 ? 20 : 280);
         /* what the window has left behind was never written, so it must not be read */
-        store_fill(k, &s, s.kv.window ? max_i32(0, start - s.kv.window + 1) : 0, start + n_tokens, 2.0f);
+        store_fill(k, &s, max_i32(0, start - s.behind), start + n_tokens, 2.0f);
         query x;
         query_new(&x, &s, start, n_tokens, group, 1.0f);
         if (i % 3 == 1) x.in.softcap = 3.0f;
-        if (i % 4 == 2) x.in.sinks = x.sinks;
+        if (i % 5 == 3) x.in.slopes = x.slopes;
+        x.has_sinks = i % 4 == 2;
         expect_law(k, &x, "shape");
         guarded_free(x.q);
         store_free(&s);
@@ -184,7 +193,7 @@ static void test_shapes(const ei_kernels *k) {
 
 /* Each number of rows, at a chunk's seam. */
 static void test_row_counts(const ei_kernels *k) {
-    store s = store_new(2, 32, 48, 0);
+    store s = store_new(2, 32, 48, CONTEXT);
     store_fill(k, &s, 0, 256 + MOST_ROWS, 1.0f);
     for (int32_t n = 1; n <= MOST_ROWS; n++) {
         query x;
@@ -197,7 +206,7 @@ static void test_row_counts(const ei_kernels *k) {
 
 /* Rows far apart: what lies between them may not even have pages. */
 static void test_gap(const ei_kernels *k) {
-    store s = store_new(1, 16, 16, 10);
+    store s = store_new(1, 16, 16, 9);
     store_fill(k, &s, 20, 35, 1.0f);
     store_fill(k, &s, 200, 215, 1.0f);
     s.pages[1] = s.pages[2] = s.pages[4] = INT32_MAX;
@@ -212,14 +221,14 @@ static void test_gap(const ei_kernels *k) {
 /* Large and tiny scores: one weight takes all, or all are equal. */
 static void test_magnitudes(const ei_kernels *k) {
     static const float magnitudes[] = {0.0f, 1e-30f, 1e-3f, 100.0f, 3e4f};
-    store s = store_new(1, 64, 64, 0);
+    store s = store_new(1, 64, 64, CONTEXT);
     store_fill(k, &s, 0, 300, 200.0f);
     for (int i = 0; i < 5; i++)
         for (int with = 0; with < 4; with++) {
             query x;
             query_new(&x, &s, 295, 5, 1, magnitudes[i]);
             if (with & 1) x.in.softcap = 50.0f;
-            if (with & 2) x.in.sinks = x.sinks;
+            x.has_sinks = with & 2;
             expect_law(k, &x, "magnitude");
             guarded_free(x.q);
         }
@@ -232,17 +241,17 @@ static void test_non_finite(const ei_kernels *k) {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1e6f};
     for (int i = 0; i < 8; i++) {
         int32_t position = i < 4 ? 256 : 100;
-        store s = store_new(1, 8, 8, 0);
+        store s = store_new(1, 8, 8, CONTEXT);
         float key[8] = {1, 2, 3, 4, 5, 6, 7, 8}, value[8] = {0};
         store_fill(k, &s, 0, 270, 1.0f);
         key[3] = bad[i % 4];
         k->kv_store(&s.kv, s.pages[position / 64], position % 64, key, value);
         query x;
         query_new(&x, &s, position - 1, 3, 2, 1.0f);
-        if (i & 1) x.in.sinks = x.sinks;
+        x.has_sinks = i & 1;
         float out[6 * 8];
         expect_law(k, &x, "non-finite");
-        attend_rows(k, &x.in, out, false);
+        attend_rows(k, &x.in, x.has_sinks ? x.sinks : NULL, out, false);
         for (int32_t j = 0; j < 6 * 8; j++)
             EXPECT(j < 16 ? isfinite(out[j]) : isnan(out[j]) || !isnan(bad[i % 4]), "%s row %d: %a", k->isa, j / 8,
                    out[j]);

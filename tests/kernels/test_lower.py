@@ -97,7 +97,7 @@ def test_a_gemma3_layer_is_seven_ops(tmp_path: Path) -> None:
     assert [item.kind.name for item in layer] == kinds
     _, heads, attention, output, norm, _, down = layer
     assert heads.vectors == ("blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight")
-    assert attention.scalars["window"] == 4
+    assert (attention.scalars["behind"], attention.scalars["ahead"]) == (3, 0)
     assert norm.inputs[1] is output.outputs[0]
     assert norm.vectors == ("blk.0.post_attention_norm.weight", "blk.0.ffn_norm.weight")
     after = lowered.instructions[lowered.instructions.index(down) + 1]
@@ -155,22 +155,11 @@ def _routed(b: Builder, x: Any) -> Any:
     return b.route(x, 2, score="softmax", norm=False)[1]
 
 
-def _attended(**how: Any) -> Write:
-    def write(b: Builder, x: Any) -> Any:
-        kv = b.kv(1, 32, 32, window=how.pop("window", 0))
-        b.kv_store(x, x, kv)
-        return b.attention(x, kv, 1, scale=1.0, **how)
-
-    return write
-
-
 @pytest.mark.parametrize(
     ("write", "named"),
     [
         (lambda b, x: b.split(x, 8, 8, 8, 8)[0], "split of 1 groups into 4"),
         (_routed, "op 'route'"),
-        (_attended(mask="full"), "attention with mask 'full'"),
-        (_attended(window=8, window_kind="symmetric"), "window 'symmetric'"),
     ],
 )
 def test_an_op_it_lacks_is_named(write: Write, named: str) -> None:

@@ -244,7 +244,7 @@ def test_attention_with_everything() -> None:
     slots = RNG.permutation(20)[:total]
     pages = KvPages(np.zeros((20, n_kv, dk), np.float32), np.zeros((20, n_kv, dv), np.float32))
     pages.keys[slots], pages.values[slots] = k, v
-    terms = Terms(n_kv, group, 0.7, 2.0, window, sinks, slopes)
+    terms = Terms(n_kv, group, 0.7, 2.0, window - 1, 0, sinks, slopes)
     found = attend(q.reshape(n, -1), Run(0, n, past, slots), pages, terms)
     expected = np.zeros((n, n_kv * group, dv))
     for i in range(n):

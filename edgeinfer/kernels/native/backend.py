@@ -124,6 +124,8 @@ class _Build:
         weights = [self._weight(name, is_table) for name in instruction.weights]
         op.weight = weights + [-1] * (3 - len(weights))
         vectors = [self._vector(instruction, i) for i in range(len(instruction.vectors))]
+        if instruction.slopes is not None:
+            vectors.append(self._slopes(instruction.slopes))
         op.vec = vectors + [-1] * (3 - len(vectors))
         op.heads = list(instruction.heads) + [0] * (3 - len(instruction.heads))
         op.dim = list(instruction.dims) + [0] * (3 - len(instruction.dims))
@@ -165,6 +167,11 @@ class _Build:
                 self.lib.ei_exec_add_vector(self.exec, self._floats(values), len(values))
             )
         return self._vectors[name, n]
+
+    def _slopes(self, constant: int) -> int:
+        values = self.program.constants[constant].values
+        add = self.lib.ei_exec_add_vector
+        return self._added(add(self.exec, self._floats(values), len(values)))
 
     def _floats(self, values: npt.NDArray[np.float32]) -> object:
         source = self.ffi.from_buffer("float[]", np.ascontiguousarray(values, np.float32))
@@ -216,6 +223,7 @@ class NativeExecutable:
         self._ffi, self._lib, self._exec = build.ffi, build.lib, build.exec
         self._keep = build.keep
         self._limits = build.limits
+        self._whole_sequences = build.program.takes_whole_sequences
         self._batch = build.ffi.new("ei_batch *")
         self.n_vocab = n_vocab
         self.n_threads = int(self._lib.ei_exec_threads(self._exec))
@@ -229,7 +237,7 @@ class NativeExecutable:
         """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
         if self._exec is None:
             raise ModelClosedError("native executable: used after close()")
-        check_batch(batch, self._limits, self.n_vocab)
+        check_batch(batch, self._limits, self.n_vocab, whole_sequences=self._whole_sequences)
         ffi, c = self._ffi, self._batch
         arrays = {
             name: ffi.from_buffer("int32_t[]", np.ascontiguousarray(getattr(batch, name)))

@@ -75,7 +75,10 @@ class Rotation:
 
 @dataclass(eq=False, slots=True)
 class Instruction:
-    """One op; the fields are those of `ei_op`. Weights and vectors are named by tensor."""
+    """One op; the fields are those of `ei_op`. Weights and vectors are named by tensor.
+
+    `slopes` is a constant of the program, and the vector after those.
+    """
 
     kind: Kind
     rows: Rows
@@ -85,6 +88,7 @@ class Instruction:
     acts_out: Acts | None = None
     weights: tuple[str, ...] = ()
     vectors: tuple[str | None, ...] = ()
+    slopes: int | None = None
     rope: Rotation | None = None
     kv: int | None = None
     heads: tuple[int, ...] = ()

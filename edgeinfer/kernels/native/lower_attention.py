@@ -12,6 +12,7 @@ from edgeinfer.kernels.native.instructions import (
 from edgeinfer.program.ops import Attention, KvStore, Linear, RmsNorm, Rope
 from edgeinfer.program.values import Value
 
+UNLIMITED = (1 << 31) - 1  # EI_UNLIMITED of csrc/edgeinfer.h
 ATTENTION_ROWS = 32  # query heads of one KV head that one attention item holds
 
 
@@ -51,8 +52,6 @@ def heads_alone(
 def kv_store(draft: Draft, i: int, op: KvStore) -> None:
     """Lower a KV append with the norms and rotations that lead to it."""
     kv, plan = draft.program.kv(op.kv), draft.heads[i]
-    if kv.kind != "paged":
-        raise UnsupportedModelError("native backend: step-local KV is not implemented")
     q, k = plan.q, plan.k
     rotation = k.rope or (q.rope if q else None)
     scalars: dict[str, float | int] = {"eps": plan.eps}
@@ -81,11 +80,7 @@ def kv_store(draft: Draft, i: int, op: KvStore) -> None:
 def attention(draft: Draft, i: int, op: Attention) -> None:
     """Lower attention; it leaves activations where whole blocks of them come from one item."""
     kv = draft.program.kv(op.kv)
-    if op.mask != "causal" or op.window_kind != "past" or op.slopes is not None:
-        raise UnsupportedModelError(
-            f"native backend: attention with mask {op.mask!r}, window {op.window_kind!r} or "
-            "slopes is not implemented"
-        )
+    behind, ahead = (UNLIMITED if reach is None else reach for reach in op.reach)
     group = op.heads // kv.n_kv_heads
     whole = group <= ATTENTION_ROWS and group * kv.value_dim % BLOCK == 0
     draft.emit(
@@ -98,7 +93,13 @@ def attention(draft: Draft, i: int, op: Attention) -> None:
             vectors=(op.sinks.name if op.sinks else None,),
             kv=op.kv,
             heads=(op.heads,),
-            scalars={"scale": op.scale, "softcap": op.softcap, "window": op.window},
+            slopes=op.slopes.index if op.slopes else None,
+            scalars={
+                "scale": op.scale,
+                "softcap": op.softcap,
+                "behind": min(behind, UNLIMITED),
+                "ahead": min(ahead, UNLIMITED),
+            },
         )
     )
 

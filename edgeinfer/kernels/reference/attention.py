@@ -22,7 +22,8 @@ class Terms:
     group: int  # query heads of one KV head
     scale: float
     softcap: float
-    window: int
+    behind: int | None  # how many positions a token sees behind its own; None: all
+    ahead: int | None
     sinks: Floats | None  # (n_kv_heads, group)
     slopes: Floats | None  # (n_kv_heads, group)
 
@@ -35,22 +36,26 @@ def attend(q: Floats, run: Run, pages: KvPages, terms: Terms) -> Floats:
     n = len(q)
     heads = q.reshape(n, terms.n_kv_heads, terms.group, -1)
     out = np.empty((n, terms.n_kv_heads, terms.group, pages.values.shape[2]), np.float32)
-    seen = run.slots[_first(run.first_pos, terms.window) :]
-    skipped = len(run.slots) - len(seen)
+    skipped = _first(run.first_pos, terms)
+    seen = run.slots[skipped:]
     for j in range(terms.n_kv_heads):
         keys, values = pages.keys[seen, j], pages.values[seen, j]
         for start in range(0, n, TILE):
             tile = heads[start : start + TILE, j]
             pos = run.first_pos + np.arange(start, start + len(tile))
-            past = np.arange(_first(int(pos[0]), terms.window), int(pos[-1]) + 1)
-            span = slice(int(past[0]) - skipped, int(past[-1]) + 1 - skipped)
-            distance = pos[:, None] - past[None]
+            near = np.arange(_first(int(pos[0]), terms), _end(int(pos[-1]), len(run.slots), terms))
+            span = slice(int(near[0]) - skipped, int(near[-1]) + 1 - skipped)
+            distance = pos[:, None] - near[None]
             out[start : start + TILE, j] = _tile(tile, keys[span], values[span], distance, terms, j)
     return out.reshape(n, -1)
 
 
-def _first(pos: int, window: int) -> int:
-    return max(0, pos - window + 1) if window else 0
+def _first(pos: int, terms: Terms) -> int:
+    return 0 if terms.behind is None else max(0, pos - terms.behind)
+
+
+def _end(pos: int, n_positions: int, terms: Terms) -> int:
+    return n_positions if terms.ahead is None else min(n_positions, pos + terms.ahead + 1)
 
 
 def _tile(
@@ -69,9 +74,11 @@ def _tile(
         scores = softcap(scores, terms.softcap)
     if terms.slopes is not None:
         scores -= terms.slopes[j][:, None] * np.abs(distance)[:, None].astype(np.float32)
-    hidden = distance < 0
-    if terms.window:
-        hidden |= distance >= terms.window
+    hidden = np.zeros(distance.shape, bool)
+    if terms.ahead is not None:
+        hidden |= distance < -terms.ahead
+    if terms.behind is not None:
+        hidden |= distance > terms.behind
     scores += np.where(hidden, np.float32(-np.inf), np.float32(0))[:, None]
     top = scores.max(axis=2, keepdims=True)
     if terms.sinks is not None:

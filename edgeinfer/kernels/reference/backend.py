@@ -42,6 +42,7 @@ class ReferenceExecutable:
         self._for_wanted = [any(v.rows is Rows.WANTED for v in op.writes()) for op in program.ops]
         self._logits_id = program.outputs["logits"].id
         self._limits = limits
+        self._whole_sequences = program.takes_whole_sequences
         self._weights = weights
         self.weights_bytes = weights.decoded_bytes
         self._closed = False
@@ -50,7 +51,7 @@ class ReferenceExecutable:
         """Run one step; see `Executable.run`."""
         if self._closed:
             raise ModelClosedError("the model was closed")
-        check_batch(batch, self._limits, self.n_vocab)
+        check_batch(batch, self._limits, self.n_vocab, whole_sequences=self._whole_sequences)
         step = start_step(batch)
         ops = zip(self._kernels, self._dying, self._for_wanted, strict=True)
         for kernel, dying, for_wanted in ops:
@@ -103,8 +104,6 @@ class ReferenceBackend:
             raise UnsupportedModelError(
                 f"reference backend: architecture '{program.arch}' has no logits (need them)"
             )
-        if any(kv.kind != "paged" for kv in program.kvs):
-            raise UnsupportedModelError("reference backend: step-local KV is not built yet")
         n_bytes = sum(tensors[name].n_bytes for name in program.weights())
         weights = Weights(tensors, n_bytes, progress)
         pages = {kv.id: make_pages(kv, limits.n_pages) for kv in program.kvs}

@@ -217,8 +217,6 @@ def _(op: ops.KvStore, source: Source) -> Kernel:
 
 @compile_op.register
 def _(op: ops.Attention, source: Source) -> Kernel:
-    if op.mask != "causal" or op.window_kind != "past":
-        raise UnsupportedModelError("reference backend: op 'attention' is built causal only")
     n_kv_heads = source.program.kv(op.kv).n_kv_heads
     sinks = source.weights.flat(op.sinks)
     slopes = None if op.slopes is None else source.program.constant(op.slopes)
@@ -227,7 +225,8 @@ def _(op: ops.Attention, source: Source) -> Kernel:
         group=op.heads // n_kv_heads,
         scale=op.scale,
         softcap=op.softcap,
-        window=op.window,
+        behind=op.reach[0],
+        ahead=op.reach[1],
         sinks=None if sinks is None else sinks.reshape(n_kv_heads, -1),
         slopes=None if slopes is None else slopes.reshape(n_kv_heads, -1),
     )

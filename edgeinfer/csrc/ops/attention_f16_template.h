@@ -1,0 +1,104 @@
+/* edgeinfer/csrc/ops/attention_f16_template.h: keys and values of 16-bit floats, stored, scored and weighed.
+ *
+ * Included by attention_template.h. The law: for each dim in order s = fma(q[d], k[d], s), from 0;
+ * for each position in order o = fma(w, v, o), from 0.
+ */
+
+/* One position of one head. What lies beyond the range of f16 becomes infinite. An infinite value makes every row that
+ * sees it non-finite; an infinite key does so unless its score is -inf, whose weight is rightly 0. */
+static void store_f16(const ei_kv *kv, uint8_t *keys, uint8_t *values, int32_t lane, const float *k, const float *v) {
+    uint16_t half[16], *key = (uint16_t *)(void *)keys + lane;
+    uint16_t *value = (uint16_t *)(void *)values + (size_t)lane * ei_padded(kv->value_dim, 16);
+    for (int32_t d = 0; d < kv->key_dim; d += 16) {
+        int32_t n = min_i32(16, kv->key_dim - d);
+        vf_to_f16(half, vf_load_n(k + d, n));
+        for (int32_t i = 0; i < n; i++) key[(size_t)(d + i) * 16] = half[i];
+    }
+    for (int32_t d = 0; d < kv->value_dim; d += 16)
+        vf_to_f16(value + d, vf_load_n(v + d, min_i32(16, kv->value_dim - d)));
+}
+
+EI_INLINE void score_dim(int n_rows, int n, vf *acc, const float *q, size_t q_stride, const uint16_t *const *keys,
+                         size_t d) {
+    vf k[4];
+    EI_UNROLL for (int j = 0; j < n; j++) k[j] = vf_from_f16(keys[j] + d * 16);
+    EI_UNROLL for (int r = 0; r < n_rows; r++) {
+        vf x = vf_set(q[(size_t)r * q_stride + d]);
+        EI_UNROLL for (int j = 0; j < n; j++) acc[r * n + j] = vf_fma(x, k[j], acc[r * n + j]);
+    }
+}
+
+/* Scores of n blocks from block b on. */
+EI_INLINE void score_blocks_f16(int n_rows, int n, const attention_tile *t, int32_t b, const float *q, float *scores) {
+    vf acc[EI_ATTENTION_VECTORS];
+    size_t dims = (size_t)t->key_dim, d = 0;
+    const uint16_t *keys[4];
+    const uint8_t *after[4];
+    EI_UNROLL for (int j = 0; j < n; j++) {
+        keys[j] = (const uint16_t *)(const void *)t->keys[b + j];
+        after[j] = t->after_keys[b + j];
+    }
+    EI_UNROLL for (int i = 0; i < n_rows * n; i++) acc[i] = vf_zero();
+    for (; d + 2 <= dims; d += 2) {
+        EI_UNROLL for (int j = 0; j < n; j++) EI_FETCH(n_rows, after[j] + d * 32);
+        score_dim(n_rows, n, acc, q, dims, keys, d);
+        score_dim(n_rows, n, acc, q, dims, keys, d + 1);
+    }
+    if (d < dims) score_dim(n_rows, n, acc, q, dims, keys, d);
+    EI_UNROLL for (int r = 0; r < n_rows; r++) {
+        EI_UNROLL for (int j = 0; j < n; j++) vf_store(scores + r * EI_SCORE_STRIDE + t->start[b + j], acc[r * n + j]);
+    }
+}
+
+EI_INLINE void score_f16(int n_rows, const attention_tile *t, const float *q, float *scores) {
+    const int n = EI_VECTORS_OF(n_rows);
+    int32_t b = 0;
+    for (; b + n <= t->n_blocks; b += n) score_blocks_f16(n_rows, n, t, b, q, scores);
+    for (; n > 1 && b < t->n_blocks; b++) score_blocks_f16(n_rows, 1, t, b, q, scores);
+}
+
+/* One position of block b: o += weight * value, for the rows that see it. */
+EI_INLINE void weigh_position(int n_rows, int n, const attention_tile *t, int32_t b, int32_t i, vf *acc,
+                              const float *weights, size_t d, bool whole) {
+    const uint16_t *at = (const uint16_t *)(const void *)t->values[b] + (size_t)i * ei_padded(t->value_dim, 16) + d;
+    int32_t position = t->start[b] + i;
+    vf v[4];
+    EI_UNROLL for (int j = 0; j < n; j++) v[j] = vf_from_f16(at + 16 * j);
+    EI_UNROLL for (int r = 0; r < n_rows; r++) {
+        if (whole || (position >= t->low[r] && position < t->high[r])) {
+            vf w = vf_set(weights[r * EI_SCORE_STRIDE + position]);
+            EI_UNROLL for (int j = 0; j < n; j++) acc[r * n + j] = vf_fma(w, v[j], acc[r * n + j]);
+        }
+    }
+}
+
+/* n vectors of the output from dim d on, of which only the last may be short. */
+EI_INLINE void weigh_dims_f16(int n_rows, int n, const attention_tile *t, const float *weights, size_t d, float *o) {
+    vf acc[EI_ATTENTION_VECTORS];
+    size_t dims = (size_t)t->value_dim, row = 2 * ei_padded(t->value_dim, 16);
+    EI_UNROLL for (int i = 0; i < n_rows * n; i++) acc[i] = vf_zero();
+    for (int32_t b = 0; b < t->n_blocks; b++) {
+        const uint8_t *after = t->after_values[b] + 2 * d;
+        if (t->whole[b]) {
+            for (int32_t i = 0; i < 16; i++) {
+                EI_UNROLL for (int j = 0; j < n; j += 2) EI_FETCH(n_rows, after + (size_t)i * row + 32 * j);
+                weigh_position(n_rows, n, t, b, i, acc, weights, d, true);
+            }
+        } else {
+            for (int32_t i = 0; i < 16; i++) weigh_position(n_rows, n, t, b, i, acc, weights, d, false);
+        }
+    }
+    EI_UNROLL for (int r = 0; r < n_rows; r++) {
+        EI_UNROLL for (int j = 0; j < n; j++) {
+            size_t at = d + 16 * (size_t)j;
+            vf_store_n(o + (size_t)r * dims + at, acc[r * n + j], dims - at < 16 ? (int)(dims - at) : 16);
+        }
+    }
+}
+
+EI_INLINE void weigh_f16(int n_rows, const attention_tile *t, const float *weights, float *o) {
+    const int n = EI_VECTORS_OF(n_rows);
+    size_t d = 0, dims = ei_padded(t->value_dim, 16);
+    for (; d + 16 * (size_t)n <= dims; d += 16 * (size_t)n) weigh_dims_f16(n_rows, n, t, weights, d, o);
+    for (; n > 1 && d < dims; d += 16) weigh_dims_f16(n_rows, 1, t, weights, d, o);
+}

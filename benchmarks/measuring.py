@@ -7,6 +7,7 @@ the standard library is all that this module uses.
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -15,76 +16,101 @@ from typing import Any, NamedTuple, Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 N_BATCH = 512  # most tokens of a step, on both sides
-DEPTHS = (0, 1024)
 WARM_UP = {"pp": 64, "tg": 4}  # tokens before a row is timed
+MOST_S = 30.0  # a row of single tokens ends here, and no repeat begins after it
+LEAST_STEPS = 8  # before it may end
+ROW = re.compile(r"(pp|tg)(\d+)(?:\s*x\s*(\d+))?(?:\s*@\s*d?(\d+)(k?))?")
 
 
 class Row(NamedTuple):
-    """A prompt of `n_tokens` read at once (pp), or as many tokens written one by one (tg)."""
+    """A prompt of `n_tokens` read at once (pp), or as many tokens written one by one (tg).
+
+    `n_sequences` write side by side, one token each in every step; the rate counts all tokens.
+    """
 
     kind: str
     n_tokens: int
-    depth: int  # tokens in the context before
+    depth: int = 0  # tokens in the context before
+    n_sequences: int = 1
 
     @property
     def name(self) -> str:
-        """Return the row's name in llama-bench's words."""
-        return f"{self.kind}{self.n_tokens}" + (f" @ d{self.depth}" if self.depth else "")
+        """Return the row's name in llama-bench's words, without spaces."""
+        several = f"x{self.n_sequences}" if self.n_sequences > 1 else ""
+        return f"{self.kind}{self.n_tokens}{several}" + (f"@d{self.depth}" if self.depth else "")
+
+    @property
+    def n_ctx(self) -> int:
+        """Return how many tokens each sequence has in the end."""
+        return self.depth + self.n_tokens
 
 
-ROWS = [Row(*test, depth) for depth in DEPTHS for test in (("pp", 256), ("pp", 512), ("tg", 64))]
-N_CTX = max(row.depth + row.n_tokens for row in ROWS)
+def parse_row(text: str) -> Row:
+    """Return the row of a name such as pp512, tg64@8k, tg64 @ d2048 or tg64x8.
+
+    Raises ValueError for any other text.
+    """
+    found = ROW.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"row: found {text!r} (need pp512, tg64, tg64@8k, tg64x8 or the like)")
+    kind, n_tokens, n_sequences, depth, kilo = found.groups()
+    row = Row(kind, int(n_tokens), int(depth or 0) * (1024 if kilo else 1), int(n_sequences or 1))
+    if row.n_tokens < 1 or row.n_sequences < 1:
+        raise ValueError(f"row: found {text!r} (need at least 1 token and 1 sequence)")
+    if row.n_sequences > 1 and (row.kind == "pp" or row.depth):
+        raise ValueError(f"row: found {text!r} (sequences side by side: only tg, and no depth)")
+    return row
 
 
 class Runner(Protocol):
-    """One side's model with one sequence in it."""
+    """One side's model with its sequences in it."""
 
     n_vocab: int
 
-    def step(self, tokens: list[int], position: int) -> None:
-        """Evaluate the tokens, from this position on, up to the last one's logits."""
+    def fill(self, depth: int, tokens: list[int]) -> None:
+        """Put `depth` tokens into sequence 0, where `restore` goes back to."""
         ...
 
-    def remember(self) -> None:
-        """Note the context as it is."""
+    def step(self, tokens: list[list[int]], position: int) -> None:
+        """Evaluate the tokens of each sequence, from this position on, up to the last's logits."""
         ...
 
     def restore(self) -> None:
-        """Go back to the context last noted; the empty one if there was none."""
+        """Drop what was evaluated since `fill`."""
         ...
 
 
-def measure(runner: Runner, rows: list[Row], repeats: int) -> dict[str, float]:
-    """Return tokens a second of each row: the best of the repeats, after a warm-up.
+def measure(runner: Runner, row: Row, repeats: int) -> float:
+    """Return a row's tokens a second: the best of the repeats, after a warm-up.
 
     Token ids are random below the vocabulary, from a fixed seed: every run has the same ones.
     """
     source = random.Random(1)
-    tokens = [source.randrange(runner.n_vocab) for _ in range(N_CTX)]
-    rates = {}
-    at = 0
-    for depth in sorted({row.depth for row in rows}):
-        for start in range(at, depth, N_BATCH):
-            runner.step(tokens[start : min(start + N_BATCH, depth)], start)
-        at = depth
-        runner.remember()
-        for row in (row for row in rows if row.depth == depth):
-            _timed(runner, row._replace(n_tokens=WARM_UP[row.kind]), tokens)
-            best_s = min(_timed(runner, row, tokens) for _ in range(repeats))
-            rates[row.name] = row.n_tokens / best_s
-    return rates
-
-
-def _timed(runner: Runner, row: Row, tokens: list[int]) -> float:
-    """Return the seconds of a row; the context holds `row.depth` tokens before and after."""
-    n_step = row.n_tokens if row.kind == "pp" else 1
-    end = row.depth + row.n_tokens
+    tokens = [source.randrange(runner.n_vocab) for _ in range(row.n_ctx)]
+    runner.fill(row.depth, tokens[: row.depth])
     start_s = time.perf_counter()
-    for position in range(row.depth, end, n_step):
-        runner.step(tokens[position : position + n_step], position)
-    elapsed_s = time.perf_counter() - start_s
+    _rate(runner, row._replace(n_tokens=min(row.n_tokens, WARM_UP[row.kind])), tokens)
+    best = 0.0
+    for repeat in range(repeats):
+        if repeat and time.perf_counter() - start_s > MOST_S:
+            break
+        best = max(best, _rate(runner, row, tokens))
+    return best
+
+
+def _rate(runner: Runner, row: Row, tokens: list[int]) -> float:
+    """Return tokens a second; the context holds `row.depth` tokens before and after."""
+    n_step = N_BATCH if row.kind == "pp" else 1
+    start_s = time.perf_counter()
+    for position in range(row.depth, row.n_ctx, n_step):
+        end = min(position + n_step, row.n_ctx)
+        runner.step([tokens[position:end]] * row.n_sequences, position)
+        elapsed_s = time.perf_counter() - start_s
+        n_steps = position - row.depth + 1
+        if row.kind == "tg" and elapsed_s > MOST_S and n_steps >= LEAST_STEPS:
+            break
     runner.restore()
-    return elapsed_s
+    return (end - row.depth) * row.n_sequences / elapsed_s
 
 
 def run_side(python: str, module: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +132,7 @@ def run_side(python: str, module: str, job: dict[str, Any]) -> dict[str, Any]:
 def read_job() -> tuple[dict[str, Any], list[Row]]:
     """Return the job of this child process, and its rows."""
     job = json.load(sys.stdin)
-    return job, [Row(*row) for row in job["rows"]]
+    return job, [parse_row(name) for name in job["rows"]]
 
 
 def answer(**fields: object) -> None:

@@ -1,15 +1,17 @@
 """`edgeinfer bench`: measure prompt processing (pp) and text generation (tg) in tokens a second.
 
 Runs random token ids through the compiled model itself: no text, no sampling, no reuse of a prefix.
+Beside each figure stands the roof, measured in the same run: for pp how fast the kernels' multiply
+instructions run on registers alone, for tg how fast the memory can be read.
 """
 
 import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -21,11 +23,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeinfer.kernels.backend import Executable
+    from edgeinfer.program.program import Program
+    from edgeinfer.quant.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One row of the table; rates in tokens a second, `samples` one rate a repeat."""
+    """One row of the table; rates in tokens a second, `samples` one rate a repeat.
+
+    `bound_by` says what the roof is, "int8" in multiply-adds or "memory" in bytes a second; `share`
+    is how much of it the model's matrices (and keys and values) took. None: not measured.
+    """
 
     test: str
     tokens_per_s: float
@@ -36,6 +44,9 @@ class Result:
     n_depth: int
     n_threads: int
     n_batch: int
+    bound_by: str
+    roof: float | None
+    share: float | None
     model: str
     model_file: str
     model_bytes: int
@@ -127,6 +138,7 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
         executable = backend.compile(program, file.tensors, limits)
         try:
             steps = Steps(executable, n_pages, plan.n_batch)
+            roofs = Roofs(program, file.tensors, backend.name, executable.n_threads)
             for n_prompt, n_gen in tests:
                 rates = list(_rates(steps, n_prompt, n_gen, plan))
                 yield Result(
@@ -139,6 +151,7 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
                     n_depth=plan.n_depth,
                     n_threads=executable.n_threads,
                     n_batch=plan.n_batch,
+                    **roofs.beside(statistics.fmean(rates), n_prompt, n_gen, plan.n_depth),
                     model=plan.name,
                     model_file=plan.path.name,
                     model_bytes=file.n_bytes,
@@ -207,7 +220,36 @@ def _rates(steps: Steps, n_prompt: int, n_gen: int, plan: Plan) -> Iterable[floa
     line.clear()
 
 
-def _machine(backend: str) -> dict[str, str]:
+class Roofs:
+    """What this machine can do at most, beside what a model did."""
+
+    def __init__(
+        self, program: "Program", tensors: "Mapping[str, Tensor]", backend: str, n_threads: int
+    ) -> None:
+        self._program, self._tensors = program, tensors
+        self._n_threads = n_threads
+        self._isa = _machine(backend)["isa"] if backend == "native" else None
+
+    def beside(self, rate: float, n_prompt: int, n_gen: int, n_depth: int) -> dict[str, Any]:
+        """Measure the roof that bounds a test; return the result's fields about it."""
+        from edgeinfer.kernels.native import machine
+        from edgeinfer.program.work import kv_bytes, macs_per_token, weight_bytes
+
+        bound_by = "int8" if n_prompt else "memory"
+        if self._isa is None:
+            return {"bound_by": bound_by, "roof": None, "share": None}
+        if n_prompt:
+            roof = machine.int8_peak(self._isa, self._n_threads)
+            needed = macs_per_token(self._program)
+        else:
+            roof = machine.read_bandwidth(self._n_threads)
+            needed = weight_bytes(self._program, self._tensors)
+            needed += kv_bytes(self._program, n_depth + n_gen // 2)
+        share = rate * needed / roof if roof else None
+        return {"bound_by": bound_by, "roof": roof or None, "share": share}
+
+
+def _machine(backend: str) -> dict[str, Any]:
     from edgeinfer import __version__
     from edgeinfer.cli.machine import chosen_isa, cpu_name
 
@@ -223,7 +265,8 @@ def _head(result: Result) -> str:
     rule = " | ".join("-" * width for _, width in COLUMNS)
     return (
         f"{result.cpu}, edgeinfer {result.build}\n\n"
-        f"| {titles} | {'t/s':>22} |\n| {rule} | {'-' * 21}: |"
+        f"| {titles} | {'t/s':>22} | {'of the roof':>24} |\n"
+        f"| {rule} | {'-' * 21}: | {'-' * 23}: |"
     )
 
 
@@ -239,4 +282,11 @@ def _row(result: Result) -> str:
     cells = (result.model[-24:], size, params, backend, str(result.n_threads), test)
     row = " | ".join(f"{cell:<{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
     rate = f"{result.tokens_per_s:.2f} ± {result.stddev:.2f}"
-    return f"| {row} | {rate:>22} |"
+    return f"| {row} | {rate:>22} | {_roof(result):>24} |"
+
+
+def _roof(result: Result) -> str:
+    if result.roof is None or result.share is None:
+        return "-"
+    unit = "GMAC/s" if result.bound_by == "int8" else "GB/s"
+    return f"{result.share:.0%} of {result.roof / 1e9:.1f} {unit}"

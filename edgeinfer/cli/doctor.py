@@ -40,7 +40,7 @@ class Finding:
 
 def doctor(
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
-    quick: Annotated[bool, Option("--quick", help="Do not measure the memory.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Measure nothing.")] = False,
 ) -> None:
     """Check this installation and this machine.
 
@@ -75,7 +75,7 @@ def examine(*, quick: bool) -> Iterator[Finding]:
         "version": _version,
         "packages": _packages,
         "cpu": _cpu,
-        "kernels": _kernels,
+        "kernels": lambda: _kernels(quick),
         "backends": _backends,
         "threads": _threads,
         "memory": lambda: _memory(quick),
@@ -127,7 +127,9 @@ def _cpu() -> Finding:
     return Finding("cpu", text, ok=not way_out, way_out=way_out, facts=facts)
 
 
-def _kernels() -> Finding:
+def _kernels(quick: bool) -> Finding:
+    from edgeinfer.kernels.native.machine import int8_peak
+
     isa, why = machine.chosen_isa()
     if isa is None:
         return Finding(
@@ -137,7 +139,14 @@ def _kernels() -> Finding:
             way_out="with gcc installed: pip install --force-reinstall --no-deps edgeinfer",
             facts={"isa": None, "why": why},
         )
-    return Finding("kernels", f"compiled, using {isa}: {why}", facts={"isa": isa, "why": why})
+    text = f"compiled, using {isa}: {why}"
+    facts: dict[str, Any] = {"isa": isa, "why": why}
+    n_threads = machine.default_threads()
+    if not quick and n_threads is not None:
+        rate = int8_peak(isa, n_threads)
+        facts |= {"int8_macs_per_s": rate, "int8_threads": n_threads}
+        text += f"; {n_threads} threads multiply {rate / 1e9:.0f} billion pairs of bytes a second"
+    return Finding("kernels", text, facts=facts)
 
 
 def _backends() -> Finding:

@@ -114,6 +114,9 @@ int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
  * them are given back. logits: the value that ei_exec_logits shows (rows: wanted). */
 int32_t ei_exec_finish(ei_exec *exec, int32_t logits, volatile int64_t *done);
 
+/* Make page `to` hold what page `from` holds, in every layer. Not while a step runs. */
+int32_t ei_exec_copy_page(ei_exec *exec, int32_t from, int32_t to);
+
 /* Run every op over the batch. cancel may be NULL; ids and pages are checked by the caller. */
 int32_t ei_exec_run(ei_exec *exec, const ei_batch *batch, const volatile int32_t *cancel);
 /* The last run's logits, (n_wanted, n_vocab); the same memory after every run. */
@@ -126,8 +129,17 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
                   int32_t n_tokens, const float *x, int32_t fine, float *y);
 /* File rows as floats. */
 int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out);
-/* Bytes per second at which n_threads together read n_bytes of memory, best of a few passes; 0: no memory. */
+
+/* -- the machine's roofs -------------------------------------------------------------------- */
+
+/* Bytes per second at which n_threads together read n_bytes of memory: the best of a few passes and of a few ways to
+ * walk it. 0: no memory. */
 double ei_stream_rate(int32_t n_threads, size_t n_bytes);
+
+enum { EI_PEAK_INT8, EI_PEAK_F32 };
+/* Multiply-adds per second of n_threads together, in registers alone, by the instructions that a level's kernels
+ * multiply with: the best of a few passes. 0: unknown level or kind, or no memory. */
+double ei_peak_rate(const char *isa, int32_t n_threads, int32_t kind);
 
 /* -- sampling ------------------------------------------------------------------------------- */
 

@@ -210,3 +210,10 @@ int32_t ei_exec_finish(ei_exec *e, int32_t logits, volatile int64_t *done) {
     e->logits = logits;
     return allocate(e) ? repack(e, done) : EI_NO_MEMORY;
 }
+
+int32_t ei_exec_copy_page(ei_exec *e, int32_t from, int32_t to) {
+    if (from < 0 || from >= e->n_pages || to < 0 || to >= e->n_pages || !e->state_memory) return EI_BAD_ARGUMENT;
+    size_t n_bytes = e->state_bytes / (size_t)e->n_pages;
+    if (from != to) memcpy(e->state_memory + (size_t)to * n_bytes, e->state_memory + (size_t)from * n_bytes, n_bytes);
+    return EI_OK;
+}

@@ -98,6 +98,9 @@ typedef struct {
     void (*attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
     void (*attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc, const float *oc);
     void (*attention_finish)(int32_t value_dim, float m, float l, const float *o, const float *sink, float *out);
+
+    /* the roof of this level: multiply-adds on registers alone, EI_PEAK_*; returns how many were done */
+    int64_t (*peak)(int32_t kind, int64_t n_turns);
 } ei_kernels;
 
 /* Most rows one attention_chunk call may get, and the scratch it needs. */

@@ -1,13 +1,9 @@
-/* edgeinfer/csrc/probe.c: single kernels and the memory's speed, for tests, benchmarks and `edgeinfer doctor`. */
-#define _GNU_SOURCE
+/* edgeinfer/csrc/probe.c: single kernels, for tests and benchmarks. */
 #include "edgeinfer.h"
 #include "kernels.h"
-#include "memory.h"
 #include "repack.h"
-#include "threads.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 static void matmul_rows(const ei_kernels *k, int32_t format, const uint8_t *x, const ei_acts *acts, int32_t first,
                         int32_t n_rows, float *y) {
@@ -56,52 +52,4 @@ int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n
     for (int64_t r = 0; r < n_rows; r++)
         ei_decode_row(format, rows + (size_t)r * ei_row_bytes(format, n_columns), n_columns, out + r * n_columns);
     return EI_OK;
-}
-
-/* ---- memory speed ---- */
-
-enum { STREAM_CHUNK = 1 << 20, STREAM_PASSES = 5 };
-
-typedef struct {
-    uint64_t *words;
-    uint64_t sums[1024]; /* one per chunk modulo 1024: keeps the reads from being removed */
-} stream;
-
-static void stream_chunk(void *context, const void *op, int32_t chunk, int32_t thread) {
-    stream *s = context;
-    const uint64_t *p = s->words + (size_t)chunk * (STREAM_CHUNK / 8);
-    uint64_t a[8] = {0};
-    (void)thread;
-    for (size_t i = 0; i < STREAM_CHUNK / 8; i += 8)
-        for (int j = 0; j < 8; j++) a[j] += p[i + (size_t)j];
-    if (!op) /* the first pass also writes, so that every page exists */
-        memset(s->words + (size_t)chunk * (STREAM_CHUNK / 8), chunk & 255, STREAM_CHUNK);
-    s->sums[chunk % 1024] += a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];
-}
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-double ei_stream_rate(int32_t n_threads, size_t n_bytes) {
-    int32_t n_chunks = (int32_t)(n_bytes / STREAM_CHUNK);
-    ei_pool *pool = ei_pool_new(n_threads);
-    stream *s = calloc(1, sizeof *s);
-    double best = 0;
-    if (pool && s && n_chunks > 0 && (s->words = ei_big_alloc(n_bytes, true))) {
-        ei_job fill = {stream_chunk, NULL, n_chunks}, read = {stream_chunk, s, n_chunks};
-        ei_pool_run(pool, s, &fill, 1, NULL);
-        for (int i = 0; i < STREAM_PASSES; i++) {
-            double start = seconds();
-            ei_pool_run(pool, s, &read, 1, NULL);
-            double rate = (double)n_chunks * STREAM_CHUNK / (seconds() - start);
-            best = rate > best ? rate : best;
-        }
-        ei_big_free(s->words, n_bytes);
-    }
-    free(s);
-    ei_pool_free(pool);
-    return best;
 }

@@ -31,19 +31,22 @@ class CountingExecutable:
         self.closed = True
 
 
+class Backend:
+    name = "reference"
+
+    def __init__(self):
+        self.made = []
+
+    def compile(self, program, tensors, limits, *, progress=None):
+        self.made.append(CountingExecutable(limits))
+        return self.made[-1]
+
+
 @pytest.fixture
 def executables(monkeypatch):
-    made = []
-
-    class Backend:
-        name = "reference"
-
-        def compile(self, program, tensors, limits, *, progress=None):
-            made.append(CountingExecutable(limits))
-            return made[-1]
-
-    monkeypatch.setattr("edgeinfer.kernels.backend.choose", lambda name: Backend())
-    return made
+    backend = Backend()
+    monkeypatch.setattr("edgeinfer.kernels.backend.choose", lambda name: backend)
+    return backend.made
 
 
 def bench(smollm2_path, capsys, *args):
@@ -63,6 +66,7 @@ def test_objects_of_the_json_list(executables, smollm2_path, capsys):
         assert result["n_params"] == 134_515_008
         assert result["model_bytes"] == 98_362_432
         assert {"model", "isa", "cpu", "build"} <= result.keys()
+        assert (result["roof"], result["share"]) == (None, None)  # not the native backend's
     assert executables[0].closed
 
 
@@ -99,7 +103,7 @@ def test_table_is_in_the_words_of_the_field(executables, smollm2_path, capsys):
     assert main(["bench", str(smollm2_path), "-p", "8", "-n", "4", "-r", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [cell.strip() for cell in lines[2].strip("|").split("|")] == [
-        "model", "size", "params", "backend", "threads", "test", "t/s",
+        "model", "size", "params", "backend", "threads", "test", "t/s", "of the roof",
     ]  # fmt: skip
     assert "| pp8 " in lines[4]
     assert "| tg4 " in lines[5]
@@ -114,3 +118,24 @@ def test_executable_is_closed_when_a_step_fails(executables, smollm2_path, monke
     monkeypatch.setattr(CountingExecutable, "run", fail)
     assert main(["bench", str(smollm2_path), "-p", "8"]) == 4
     assert executables[0].closed
+
+
+def test_share_of_the_roof_counts_the_work_of_the_program(
+    executables, smollm2_path, capsys, monkeypatch
+):
+    from edgeinfer.kernels.native import isa, machine
+
+    monkeypatch.setattr(isa, "why_unavailable", lambda: None)
+    monkeypatch.setattr(isa, "levels", lambda: ("scalar",))
+    monkeypatch.delenv(isa.ENVIRONMENT, raising=False)
+    monkeypatch.setattr(machine, "int8_peak", lambda level, n_threads: 5e9)
+    monkeypatch.setattr(machine, "read_bandwidth", lambda n_threads: 4e9)
+    monkeypatch.setattr(Backend, "name", "native")
+    prompt, answer = bench(smollm2_path, capsys, "-p", "8", "-n", "4", "-r", "1", "-d", "2")
+    last_layer = 576 * 576 + 3 * 576 * 1536  # of which only the last token meets all
+    macs = 106_168_320 - last_layer
+    assert (prompt["bound_by"], prompt["roof"]) == ("int8", 5e9)
+    assert prompt["share"] == pytest.approx(prompt["tokens_per_s"] * macs / 5e9)
+    assert (answer["bound_by"], answer["roof"]) == ("memory", 4e9)
+    n_bytes = 66_355_200 + 30_081_024 + 30 * 4 * 2 * 3 * 64 * 2
+    assert answer["share"] == pytest.approx(answer["tokens_per_s"] * n_bytes / 4e9)

@@ -5,6 +5,7 @@ import select
 import signal
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgeinfer.arch import build_program
 from edgeinfer.errors import (
     BackendError,
     CancelledError,
+    InvalidParameterError,
     ModelClosedError,
     UnsupportedModelError,
 )
@@ -178,6 +180,24 @@ def test_cancel_before_a_step_stops_it(executable: Executable) -> None:
 
 def test_nothing_wanted_gives_no_rows(executable: Executable) -> None:
     assert executable.run(one_sequence(TOKENS[:5], 0, [])).shape == (0, tiny.N_VOCAB)
+
+
+def test_a_copied_page_serves_like_the_one_it_was_copied_from(executable: Executable) -> None:
+    prompt, rest = TOKENS[:128], one_sequence(TOKENS[128:140], 128, [11])
+    executable.run(one_sequence(prompt, 0, []))
+    expected = executable.run(rest).copy()
+    for page in (0, 1):
+        executable.copy_page(page, page + 4)
+    moved = replace(rest, page_tables=np.array([[4, 5, 6]], np.int32))
+    assert (executable.run(moved).view(np.uint32) == expected.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize(("source", "target"), [(-1, 0), (0, 8), (8, 0)])
+def test_a_page_outside_the_pool_is_not_copied(
+    executable: Executable, source: int, target: int
+) -> None:
+    with pytest.raises(InvalidParameterError, match="need pages 0 to 7"):
+        executable.copy_page(source, target)
 
 
 def test_close_is_idempotent_and_final(executable: Executable) -> None:

@@ -1,6 +1,6 @@
 /* edgeinfer/csrc/ops/table_template.h: the kernel table of the including ISA; included last.
  *
- * Matmul and attention are files of their own, so that a change of one does not compile the other again.
+ * Matmul, attention and the peak loop are files of their own, so that a change of one does not compile the other again.
  */
 
 extern const ei_matmul_fn EI_FN(matmul)[EI_N_FORMATS][2][EI_TILE];
@@ -8,6 +8,7 @@ void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k
 void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
 void EI_FN(attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc, const float *oc);
 void EI_FN(attention_finish)(int32_t value_dim, float m, float l, const float *o, const float *sink, float *out);
+int64_t EI_FN(peak)(int32_t kind, int64_t n_turns);
 
 const ei_kernels EI_FN(kernels) = {
     .isa = EI_TEXT(EI_ISA),
@@ -27,4 +28,5 @@ const ei_kernels EI_FN(kernels) = {
     .attention_chunk = EI_FN(attention_chunk),
     .attention_merge = EI_FN(attention_merge),
     .attention_finish = EI_FN(attention_finish),
+    .peak = EI_FN(peak),
 };

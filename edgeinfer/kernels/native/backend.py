@@ -9,6 +9,7 @@ import numpy.typing as npt
 from edgeinfer.errors import (
     BackendError,
     CancelledError,
+    InvalidParameterError,
     ModelClosedError,
     ResourceError,
     UnsupportedModelError,
@@ -252,6 +253,16 @@ class NativeExecutable:
         if status != self._lib.EI_OK:
             raise self._failed(status)
         return self._logits[: len(batch.wanted)]
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Make page `target` hold the keys and values that page `source` holds, in every layer."""
+        if self._exec is None:
+            raise ModelClosedError("native executable: used after close()")
+        if self._lib.ei_exec_copy_page(self._exec, source, target) != self._lib.EI_OK:
+            raise InvalidParameterError(
+                f"native executable: copy_page: found {source} to {target} "
+                f"(need pages 0 to {self._limits.n_pages - 1})"
+            )
 
     def _failed(self, status: int) -> Exception:
         lib = self._lib

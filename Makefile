@@ -21,7 +21,7 @@ test:
 asan:
 	$(PYTHON) tools/run_c_tests.py --sanitize
 
-# Kernel tests and C tests at every ISA: this CPU's, NEON under qemu, AVX-512 through SIMDe.
+# Kernel tests and C tests at every ISA: this CPU's, NEON under qemu, AVX-VNNI and AVX-512 emulated.
 isa:
 	$(PYTHON) tools/run_c_tests.py --every-isa
 	$(PYTHON) tools/run_c_tests.py --aarch64

@@ -19,11 +19,14 @@ from typing import Any
 
 BUILD: dict[str, Any] = runpy.run_path("edgeinfer/kernels/native/build.py")
 SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+# Levels that run on any CPU with AVX2, their missing instructions emulated.
+EMULATED = ("avxvnni", "avx512")
 # Loops that are not unrolled look to gcc as if they might not run.
 SIMDE = ["-DEI_SIMDE", "-Wno-maybe-uninitialized", "-Wno-psabi"]
 # What /proc/cpuinfo must list for an ISA, best last.
 CPU_FEATURES = {
     "avx2": {"avx2", "fma", "f16c", "bmi2"},
+    "avxvnni": {"avx2", "fma", "f16c", "bmi2", "avx_vnni"},
     "avx512": {"avx2", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"},
     "neon": {"asimd", "asimddp", "asimdhp"},
 }
@@ -38,7 +41,7 @@ class Target:
     compiler: str
     flags: list[str] = field(default_factory=list)
     runner: list[str] = field(default_factory=list)
-    simde: bool = False
+    emulated: bool = False
 
 
 def main() -> int:
@@ -47,7 +50,7 @@ def main() -> int:
     parser.add_argument("--sanitize", action="store_true", help="address and undefined behaviour")
     parser.add_argument("--every-isa", action="store_true", help="each ISA this CPU has")
     parser.add_argument("--aarch64", action="store_true", help="cross-compiled, under qemu")
-    parser.add_argument("--simde", action="store_true", help="AVX-512 emulated, on any CPU")
+    parser.add_argument("--simde", action="store_true", help="AVX-VNNI and AVX-512 emulated")
     parser.add_argument("--kernel-tests", action="store_true", help="pytest of the kernels per ISA")
     asked = parser.parse_args()
     compiler = os.environ.get("CC", "gcc")
@@ -57,10 +60,10 @@ def main() -> int:
         failed |= run(Target("sanitized", compiler, SANITIZE), levels)
     if asked.every_isa:
         failed |= run(Target("native", compiler), levels)
-    if asked.simde or (
-        asked.every_isa and platform.machine() == "x86_64" and "avx512" not in levels
-    ):
-        failed |= run(Target("SIMDe", compiler, SIMDE, simde=True), ["avx512"])
+    missing = [level for level in EMULATED if level not in levels]
+    emulated = list(EMULATED) if asked.simde else missing if asked.every_isa else []
+    if emulated and platform.machine() == "x86_64":
+        failed |= run(Target("emulated", compiler, SIMDE, emulated=True), emulated)
     if asked.aarch64:
         emulator = ["qemu-aarch64", "-cpu", "max"]
         target = Target("aarch64", "aarch64-linux-gnu-gcc", ["-static"], emulator)
@@ -104,8 +107,8 @@ def run(target: Target, levels: list[str]) -> bool:
 
 def compiled_isas(target: Target, folder: Path) -> list[Any]:
     """Keep the ISAs the compiler accepts, as setup.py does."""
-    if target.simde:
-        return [BUILD["ISAS"]["avx2"], BUILD["ISAS"]["avx512"]]
+    if target.emulated:
+        return [BUILD["ISAS"][name] for name in ("avx2", *EMULATED)]
     kept = []
     for isa in BUILD["ISAS"].values():
         source = folder / f"probe_{isa.name}.c"
@@ -117,11 +120,11 @@ def compiled_isas(target: Target, folder: Path) -> list[Any]:
 
 
 def flags_of(target: Target, source: str) -> list[str]:
-    """Return the compile flags of one source; SIMDe turns AVX-512 into AVX2 code."""
+    """Return the compile flags of one source; an emulated level is AVX2 code."""
     isa = BUILD["isa_of"](source)
     if isa is None:
         extra = []
-    elif target.simde and isa.name == "avx512":
+    elif target.emulated and isa.name in EMULATED:
         extra = BUILD["AVX2_FLAGS"]
     else:
         extra = isa.flags

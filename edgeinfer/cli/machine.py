@@ -25,6 +25,8 @@ def levels() -> list[str]:
     found = ["scalar"]
     if {"avx2", "fma", "f16c"} <= features:
         found.append("avx2")
+        if "avx_vnni" in features:
+            found.append("avxvnni")
         if {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"} <= features:
             found.append("avx512")
     if {"asimd", "asimddp"} <= features:

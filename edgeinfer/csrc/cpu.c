@@ -1,4 +1,7 @@
-/* edgeinfer/csrc/cpu.c: read the CPU's feature bits, and whether the system saves the registers they use. */
+/* edgeinfer/csrc/cpu.c: read the CPU's feature bits, and whether the system saves the registers they use.
+ *
+ * Only the levels of the CPU family this is compiled for are defined.
+ */
 #include "cpu.h"
 
 #include <stddef.h>
@@ -8,22 +11,25 @@
 #include <cpuid.h>
 
 typedef struct {
-    uint32_t leaf, reg, bit; /* reg: 1 ebx, 2 ecx */
+    uint32_t leaf, subleaf, reg, bit; /* reg: 0 eax, 1 ebx, 2 ecx */
 } feature;
 
 static const feature avx2_features[] = {
-    {1, 2, 12}, /* fma */
-    {1, 2, 29}, /* f16c */
-    {7, 1, 5},  /* avx2 */
-    {7, 1, 8},  /* bmi2 */
+    {1, 0, 2, 12}, /* fma */
+    {1, 0, 2, 29}, /* f16c */
+    {7, 0, 1, 5},  /* avx2 */
+    {7, 0, 1, 8},  /* bmi2 */
 };
 #ifndef EI_SIMDE
+static const feature avxvnni_features[] = {
+    {7, 1, 0, 4}, /* avxvnni */
+};
 static const feature avx512_features[] = {
-    {7, 1, 16}, /* avx512f */
-    {7, 1, 17}, /* avx512dq */
-    {7, 1, 30}, /* avx512bw */
-    {7, 1, 31}, /* avx512vl */
-    {7, 2, 11}, /* avx512vnni */
+    {7, 0, 1, 16}, /* avx512f */
+    {7, 0, 1, 17}, /* avx512dq */
+    {7, 0, 1, 30}, /* avx512bw */
+    {7, 0, 1, 31}, /* avx512vl */
+    {7, 0, 2, 11}, /* avx512vnni */
 };
 #endif
 
@@ -41,8 +47,8 @@ static bool system_saves(uint32_t mask) {
 static bool has_all(const feature *list, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint32_t r[4];
-        if (!__get_cpuid_count(list[i].leaf, 0, &r[0], &r[1], &r[2], &r[3]) || !(r[list[i].reg] >> list[i].bit & 1))
-            return false;
+        if (!__get_cpuid_count(list[i].leaf, list[i].subleaf, &r[0], &r[1], &r[2], &r[3])) return false;
+        if (!(r[list[i].reg] >> list[i].bit & 1)) return false;
     }
     return true;
 }
@@ -52,30 +58,26 @@ static bool has_all(const feature *list, size_t n) {
 bool ei_cpu_has_avx2(void) { return system_saves(XCR0_AVX) && has_all(avx2_features, COUNT(avx2_features)); }
 #ifdef EI_SIMDE
 /* emulated over AVX2, for tests */
+bool ei_cpu_has_avxvnni(void) { return ei_cpu_has_avx2(); }
 bool ei_cpu_has_avx512(void) { return ei_cpu_has_avx2(); }
 #else
+bool ei_cpu_has_avxvnni(void) { return ei_cpu_has_avx2() && has_all(avxvnni_features, COUNT(avxvnni_features)); }
 bool ei_cpu_has_avx512(void) {
     return ei_cpu_has_avx2() && system_saves(XCR0_AVX512) && has_all(avx512_features, COUNT(avx512_features));
 }
 #endif
-bool ei_cpu_has_neon(void) { return false; }
 
 #elif defined(__aarch64__)
 #ifdef __linux__
 #include <sys/auxv.h>
 
-enum { ASIMD_DOT_PRODUCT = 1 << 20 }; /* HWCAP_ASIMDDP */
+enum { HALF_PRECISION = 1 << 10, DOT_PRODUCT = 1 << 20 }; /* HWCAP_ASIMDHP, HWCAP_ASIMDDP */
 
-bool ei_cpu_has_neon(void) { return getauxval(AT_HWCAP) & ASIMD_DOT_PRODUCT; }
+static bool has_all(unsigned long word, unsigned long bits) { return (word & bits) == bits; }
+
+bool ei_cpu_has_neon(void) { return has_all(getauxval(AT_HWCAP), HALF_PRECISION | DOT_PRODUCT); }
 #else
 /* Apple's arm64 CPUs all have the dot product. */
 bool ei_cpu_has_neon(void) { return true; }
 #endif
-bool ei_cpu_has_avx2(void) { return false; }
-bool ei_cpu_has_avx512(void) { return false; }
-
-#else
-bool ei_cpu_has_avx2(void) { return false; }
-bool ei_cpu_has_avx512(void) { return false; }
-bool ei_cpu_has_neon(void) { return false; }
 #endif

@@ -7,6 +7,9 @@ extern const ei_kernels ei_kernels_scalar;
 #ifdef EI_HAVE_AVX2
 extern const ei_kernels ei_kernels_avx2;
 #endif
+#ifdef EI_HAVE_AVXVNNI
+extern const ei_kernels ei_kernels_avxvnni;
+#endif
 #ifdef EI_HAVE_AVX512
 extern const ei_kernels ei_kernels_avx512;
 #endif
@@ -27,6 +30,9 @@ static const struct {
 #endif
 #ifdef EI_HAVE_AVX2
     {&ei_kernels_avx2, ei_cpu_has_avx2},
+#endif
+#ifdef EI_HAVE_AVXVNNI
+    {&ei_kernels_avxvnni, ei_cpu_has_avxvnni},
 #endif
 #ifdef EI_HAVE_AVX512
     {&ei_kernels_avx512, ei_cpu_has_avx512},

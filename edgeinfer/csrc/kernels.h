@@ -109,7 +109,8 @@ enum { EI_ATTENTION_ROWS = 32, EI_ATTENTION_SCRATCH = EI_ATTENTION_ROWS * (EI_CH
 /* cos and sin of position*inv_freq[i], times mscale: computed in double by our own sequence, so the same everywhere */
 void ei_rope_row(int32_t position, const float *inv_freq, int32_t n, float mscale, float *cosines, float *sines);
 
-/* The table of a level by name ("scalar", "avx2", "avx512", "neon"), or NULL when this build or CPU lacks it. */
+/* The table of a level by name ("scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm"), or NULL when this build or CPU
+ * lacks it. */
 const ei_kernels *ei_kernels_of(const char *isa);
 
 #endif

@@ -46,7 +46,7 @@ static inline guarded guarded_new(size_t bytes) {
 static inline void guarded_free(guarded g) { munmap(g.map, g.map_bytes); }
 
 /* The levels whose kernels are compared with the law: the one EDGEINFER_ISA names, or all this build and CPU have. */
-static const char *const isa_names[] = {"scalar", "avx2", "avx512", "neon"};
+static const char *const isa_names[] = {"scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm"};
 enum { N_ISA_NAMES = sizeof isa_names / sizeof *isa_names };
 
 static inline const ei_kernels *kernels_to_test(int i) {

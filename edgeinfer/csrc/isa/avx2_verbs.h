@@ -1,5 +1,7 @@
-/* edgeinfer/csrc/isa/avx2_verbs.h: the virtual vector as two 256-bit halves (AVX2, FMA, F16C). Meanings:
- * scalar_verbs.h. */
+/* edgeinfer/csrc/isa/avx2_verbs.h: the virtual vector as two 256-bit halves (AVX2, FMA, F16C).
+ *
+ * Meanings: scalar_verbs.h. With EI_OWN_DOT the including file brings the verbs of the dot product.
+ */
 #include "../base.h"
 
 #include <immintrin.h>
@@ -13,13 +15,16 @@ typedef struct {
     __m256i a, b;
 } vi;
 typedef vi vb;
+
+#ifndef EI_OWN_DOT
 typedef vi va; /* each 32-bit lane is a pair of int16 sums */
 
 /* One maddubs adds two products of at most 127*bound; 32767 / (2*127*bound) of them fit an int16. */
 #define EI_RUN_FITS(bound) (32767 / (2 * 127 * (bound)))
 #define EI_RUN(bound, n)                                                                                               \
     (EI_RUN_FITS(bound) >= (n) ? (n) : EI_RUN_FITS(bound) >= 4 ? 4 : EI_RUN_FITS(bound) >= 2 ? 2 : 1)
-#define EI_SIGNED_BIAS       0
+#define EI_SIGNED_BIAS 0
+#endif
 #define EI_MAX_COLUMNS       4
 #define EI_ATTENTION_VECTORS 6
 
@@ -153,6 +158,8 @@ EI_INLINE vb vb_lookup(vb x, const int8_t *table) {
     __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
     return (vb){_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
 }
+
+#ifndef EI_OWN_DOT
 EI_INLINE vb vb_signed(vb x) { return x; }
 
 EI_INLINE va va_zero(void) { return vi_zero(); }
@@ -180,4 +187,5 @@ EI_INLINE vi va_flush(vi sum, va x) {
     return (vi){_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, one)),
                 _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, one))};
 }
+#endif
 EI_INLINE void ei_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

@@ -49,13 +49,14 @@ class NativeBackend:
         """Lay the weights out in X and plan the step's memory.
 
         `isa_name` forces one of `isa.levels()`, for tests. Raises UnsupportedModelError for an op,
-        a format or a KV type the kernels lack, ResourceError if memory does not suffice.
+        a format or a KV type the kernels lack, InvalidParameterError for another level,
+        ResourceError if memory does not suffice.
         """
         if limits.kv_type != "f16":
             raise UnsupportedModelError(
                 f"native backend: kv_type: found {limits.kv_type!r} (need 'f16')"
             )
-        build = _Build(program, tensors, limits, isa_name or isa.chosen())
+        build = _Build(program, tensors, limits, isa.chosen(isa_name))
         try:
             return build.finish(progress)
         except BaseException:

@@ -54,6 +54,12 @@ ISAS = {
             "#include <immintrin.h>\n__m256 probe(__m256 x) { return _mm256_fmadd_ps(x, x, x); }",
         ),
         Isa(
+            "avxvnni",
+            [*AVX2_FLAGS, "-mavxvnni"],
+            "#include <immintrin.h>\n"
+            "__m256i probe(__m256i x) { return _mm256_dpbusd_avx_epi32(x, x, x); }",
+        ),
+        Isa(
             "avx512",
             AVX2_FLAGS + AVX512_FLAGS,
             "#include <immintrin.h>\n"

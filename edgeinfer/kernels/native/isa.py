@@ -28,15 +28,16 @@ def levels() -> tuple[str, ...]:
     return tuple(ffi.string(lib.ei_isa_levels()).decode().split())
 
 
-def chosen() -> str:
-    """Return the fastest level, or the one EDGEINFER_ISA names.
+def chosen(name: str | None = None) -> str:
+    """Return the level `name`, else the one EDGEINFER_ISA names, else the fastest.
 
-    Raises InvalidParameterError listing the levels if it names another.
+    Raises InvalidParameterError listing the levels if the one asked for is not among them.
     """
     known = levels()
-    forced = os.environ.get(ENVIRONMENT, "")
+    forced = name or os.environ.get(ENVIRONMENT, "")
     if forced and forced not in known:
+        where, way_out = ("isa_name", "omit it") if name else (ENVIRONMENT, "unset it")
         raise InvalidParameterError(
-            f"{ENVIRONMENT}: found {forced!r} (need one of {', '.join(known)}, or unset it)"
+            f"{where}: found {forced!r} (need one of {', '.join(known)}, or {way_out})"
         )
     return forced or known[-1]

@@ -1,0 +1,15 @@
+/* edgeinfer/csrc/isa/avxvnni.c: the row kernels over the avxvnni verbs, and the table of all its kernels. */
+#define EI_ISA      avxvnni
+#define EI_FN(name) EI_JOIN(ei_##name, EI_ISA)
+
+#include "avxvnni_verbs.h"
+
+#include "../kernels.h"
+
+#include "../ops/math_template.h"
+
+#include "../ops/rows_template.h"
+
+#include "../ops/repack_template.h"
+
+#include "../ops/table_template.h"

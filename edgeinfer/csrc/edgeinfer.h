@@ -53,6 +53,14 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   MULTIPLY   v.out0 = v.in0 * (v.in1 or c0)
  *   SCALE      v.out0 = scale * v.in0, then softcapped
  *   SPLIT      v.out0..2 = the columns of v.in0, in order
+ *   ROUTE      v.out0 = the weights of the experts chosen by the logits v.in0 (c0 bias, c1 scale); fills the routing
+ *   EXPERT_ACTS     acts_out = quantized v.in0, which has one row a slot
+ *   EXPERTS_GATED   per slot: h = fn(w0 * x + c0) [* (w1 * x + c1)]; acts_out = quantized h. w1 = w0: one matrix holds
+ *                   the rows of both
+ *   EXPERTS         per slot: y = c1 * (w0 * x) + c0 -> v.out0; with v.in1 = the weights: v.out0 = their sum of y
+ *                   [+ v.in0], v.out1 is room for y
+ *   COMBINE    v.out0 = the sum of v.in0's slots by the weights v.in1
+ * In the ops of experts x is acts_in, already in the routing's order, or `gathered` from it, one row for all slots.
  */
 enum {
     EI_OP_EMBED,
@@ -68,6 +76,11 @@ enum {
     EI_OP_MULTIPLY,
     EI_OP_SCALE,
     EI_OP_SPLIT,
+    EI_OP_ROUTE,
+    EI_OP_EXPERT_ACTS,
+    EI_OP_EXPERTS_GATED,
+    EI_OP_EXPERTS,
+    EI_OP_COMBINE,
     EI_N_OPS
 };
 
@@ -78,11 +91,24 @@ typedef struct {
     int32_t weight[3], vec[3];
     int32_t fn; /* silu, gelu_tanh, gelu_erf, relu, relu2, sigmoid, tanh, softplus = 0 .. 7 */
     int32_t kv, rope;
-    int32_t heads[3], dim[3]; /* HEADS: of q, k, v; ATTENTION: heads[0] query heads */
-    int32_t interleaved;      /* rope pairs (2i, 2i+1), else (i, i + n_pairs) */
-    int32_t behind, ahead;    /* ATTENTION: how far a token sees; EI_UNLIMITED: to its sequence's end */
+    int32_t routing, gathered; /* experts: a routing; the acts that hold acts_in in its order, -1: acts_in does */
+    int32_t heads[3], dim[3];  /* HEADS: of q, k, v; ATTENTION: heads[0] query heads */
+    int32_t interleaved;       /* rope pairs (2i, 2i+1), else (i, i + n_pairs) */
+    int32_t behind, ahead;     /* ATTENTION: how far a token sees; EI_UNLIMITED: to its sequence's end */
     float eps, scale, softcap, alpha;
 } ei_op;
+
+enum { EI_SCORE_SOFTMAX, EI_SCORE_SIGMOID, EI_SCORE_SOFTMAX_TOPK, EI_SCORE_SQRT_SOFTPLUS, EI_N_SCORES };
+
+/* How the experts of a row are chosen: p = score(logits), c = p + bias; of the groups_used best groups (by their
+ * largest c, or their two largest), the n_used largest c, ties to the lower id. Weights: p of the chosen (softmax_topk:
+ * softmax over them); norm: divided by max(sum + norm_eps, norm_min); times by, times the expert's scale. */
+typedef struct {
+    int32_t n_experts, n_used;
+    int32_t score, norm;
+    int32_t groups, groups_used, top2;
+    float norm_eps, norm_min, by;
+} ei_routing;
 
 /* One step. Rows of one sequence stand together, positions ascending by 1; from 0 on, if attention looks ahead. */
 typedef struct {
@@ -101,13 +127,17 @@ size_t ei_exec_state_bytes(const ei_exec *exec);
 
 /* Each returns the new thing's number, or -1 (out of memory or a bad argument). Sources must outlive the exec. */
 int32_t ei_exec_add_matrix(ei_exec *exec, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file);
+/* n_experts matrices of that shape, one after another in the file */
+int32_t ei_exec_add_experts(ei_exec *exec, int32_t format, int32_t n_experts, int32_t n_rows, int32_t n_columns,
+                            const uint8_t *file);
 int32_t ei_exec_add_table(ei_exec *exec, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file);
 int32_t ei_exec_add_vector(ei_exec *exec, const float *values, int32_t n);
 int32_t ei_exec_add_value(ei_exec *exec, int32_t width, int32_t rows);
-/* integers: 0 none, 1 of 8 bits, 2 fine, of 15 bits */
-int32_t ei_exec_add_acts(ei_exec *exec, int32_t width, int32_t rows, int32_t integers, int32_t floats);
+/* slots: rows for each row of the step; integers: 0 none, 1 of 8 bits, 2 fine, of 15 bits */
+int32_t ei_exec_add_acts(ei_exec *exec, int32_t width, int32_t rows, int32_t slots, int32_t integers, int32_t floats);
 int32_t ei_exec_add_kv(ei_exec *exec, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim);
 int32_t ei_exec_add_rope(ei_exec *exec, const float *inv_freq, int32_t n_pairs, float mscale);
+int32_t ei_exec_add_routing(ei_exec *exec, const ei_routing *routing);
 int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
 
 /* Allocate, and lay the matrices out; *done counts source bytes as they are finished, and the mapped pages behind

@@ -40,8 +40,8 @@ void ei_exec_free(ei_exec *e) {
     ei_big_free(e->weight_memory, e->weight_bytes);
     ei_big_free(e->state_memory, e->state_bytes);
     ei_big_free(e->work_memory, e->work_bytes);
-    void *owned[] = {e->weights.at, e->vectors.at, e->values.at, e->acts.at,  e->kvs.at,
-                     e->ropes.at,   e->ops.at,     e->jobs,      e->partials, e->spans};
+    void *owned[] = {e->weights.at,  e->vectors.at, e->values.at, e->acts.at,  e->kvs.at, e->ropes.at,
+                     e->routings.at, e->ops.at,     e->jobs,      e->partials, e->spans};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(e);
 }
@@ -50,11 +50,12 @@ int32_t ei_exec_threads(const ei_exec *e) { return e->n_threads; }
 size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes; }
 size_t ei_exec_state_bytes(const ei_exec *e) { return e->state_bytes; }
 
-static int32_t add_weight(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file, bool x) {
-    if (format < 0 || format >= EI_N_FORMATS || n_rows < 1 || n_columns < 1 ||
-        n_columns % ei_format_rows[format].block_len)
+static int32_t add_weight(ei_exec *e, int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns,
+                          const uint8_t *file, bool x) {
+    if (format < 0 || format >= EI_N_FORMATS || n_matrices < 1 || n_rows < 1 || n_columns < 1 ||
+        n_columns % ei_format_rows[format].block_len || n_rows / EI_LANES + 1 > INT32_MAX / n_matrices)
         return -1;
-    ei_weight w = {.format = format, .n_rows = n_rows, .n_columns = n_columns, .file = file};
+    ei_weight w = {.format = format, .n_matrices = n_matrices, .n_rows = n_rows, .n_columns = n_columns, .file = file};
     if (x) {
         w.n_groups = (n_rows + EI_LANES - 1) / EI_LANES;
         w.group_bytes = EI_LANES * ei_row_bytes(format, n_columns);
@@ -63,10 +64,14 @@ static int32_t add_weight(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_
 }
 
 int32_t ei_exec_add_matrix(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file) {
-    return add_weight(e, format, n_rows, n_columns, file, true);
+    return add_weight(e, format, 1, n_rows, n_columns, file, true);
+}
+int32_t ei_exec_add_experts(ei_exec *e, int32_t format, int32_t n_experts, int32_t n_rows, int32_t n_columns,
+                            const uint8_t *file) {
+    return add_weight(e, format, n_experts, n_rows, n_columns, file, true);
 }
 int32_t ei_exec_add_table(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file) {
-    return add_weight(e, format, n_rows, n_columns, file, false);
+    return add_weight(e, format, 1, n_rows, n_columns, file, false);
 }
 int32_t ei_exec_add_vector(ei_exec *e, const float *values, int32_t n) {
     return n < 1 ? -1 : APPEND(e->vectors, values);
@@ -75,9 +80,14 @@ int32_t ei_exec_add_value(ei_exec *e, int32_t width, int32_t rows) {
     ei_value v = {.width = width, .rows = rows};
     return width < 1 ? -1 : APPEND(e->values, v);
 }
-int32_t ei_exec_add_acts(ei_exec *e, int32_t width, int32_t rows, int32_t integers, int32_t floats) {
-    ei_acts_set a = {.acts.width = width, .rows = rows, .integers = integers, .fine = integers == 2, .floats = floats};
-    return width < 1 || (integers && width % EI_BLOCK) ? -1 : APPEND(e->acts, a);
+int32_t ei_exec_add_acts(ei_exec *e, int32_t width, int32_t rows, int32_t slots, int32_t integers, int32_t floats) {
+    ei_acts_set a = {.acts.width = width,
+                     .rows = rows,
+                     .slots = slots,
+                     .integers = integers,
+                     .fine = integers == 2,
+                     .floats = floats};
+    return width < 1 || slots < 1 || (integers && width % EI_BLOCK) ? -1 : APPEND(e->acts, a);
 }
 int32_t ei_exec_add_kv(ei_exec *e, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim) {
     ei_kv kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim};
@@ -86,6 +96,11 @@ int32_t ei_exec_add_kv(ei_exec *e, int32_t n_kv_heads, int32_t key_dim, int32_t 
 int32_t ei_exec_add_rope(ei_exec *e, const float *inv_freq, int32_t n_pairs, float mscale) {
     ei_rope r = {.inv_freq = inv_freq, .n_pairs = n_pairs, .mscale = mscale};
     return n_pairs < 1 ? -1 : APPEND(e->ropes, r);
+}
+int32_t ei_exec_add_routing(ei_exec *e, const ei_routing *how) {
+    ei_routed r = {.how = *how};
+    bool sizes = how->n_used >= 1 && how->n_used <= how->n_experts && how->groups >= 1 && how->groups_used >= 1;
+    return sizes && how->score >= 0 && how->score < EI_N_SCORES ? APPEND(e->routings, r) : -1;
 }
 int32_t ei_exec_add_op(ei_exec *e, const ei_op *op) {
     return op->kind < 0 || op->kind >= EI_N_OPS ? -1 : APPEND(e->ops, *op);
@@ -98,13 +113,22 @@ static void *take(uint8_t *base, size_t *used, size_t n_bytes) {
     return base ? base + at : NULL;
 }
 
+static size_t place_routing(ei_exec *e, ei_routed *r, uint8_t *base, size_t used) {
+    size_t pairs = (size_t)e->n_batch * (size_t)r->how.n_used, experts = (size_t)r->how.n_experts;
+    int32_t **lists[] = {&r->ids, &r->pairs, &r->places, &r->starts, &r->active, &r->first_items};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        *lists[i] = take(base, &used, (i < 3 ? pairs : experts + 1) * sizeof(int32_t));
+    r->scratch = take(base, &used, (size_t)e->n_threads * EI_ROUTE_SCRATCH * experts * sizeof(float));
+    return used;
+}
+
 static size_t place_work(ei_exec *e, uint8_t *base) {
     size_t used = 0, batch = (size_t)e->n_batch;
     for (int32_t i = 0; i < e->values.n; i++)
         e->values.at[i].data = take(base, &used, batch * (size_t)e->values.at[i].width * 4);
     for (int32_t i = 0; i < e->acts.n; i++) {
         ei_acts_set *a = &e->acts.at[i];
-        size_t n = batch * (size_t)a->acts.width, blocks = n / EI_BLOCK;
+        size_t n = batch * (size_t)a->slots * (size_t)a->acts.width, blocks = n / EI_BLOCK;
         if (a->integers) {
             a->acts.q = take(base, &used, n);
             if (a->fine) a->acts.low = take(base, &used, n);
@@ -118,6 +142,7 @@ static size_t place_work(ei_exec *e, uint8_t *base) {
         e->ropes.at[i].cosines = take(base, &used, batch * (size_t)e->ropes.at[i].n_pairs * 4);
         e->ropes.at[i].sines = take(base, &used, batch * (size_t)e->ropes.at[i].n_pairs * 4);
     }
+    for (int32_t i = 0; i < e->routings.n; i++) used = place_routing(e, &e->routings.at[i], base, used);
     e->scratch = take(base, &used, (size_t)e->n_threads * e->scratch_floats * 4);
     return used;
 }
@@ -126,7 +151,7 @@ static size_t place_weights(ei_exec *e, uint8_t *base) {
     size_t used = 0;
     for (int32_t i = 0; i < e->weights.n; i++) {
         ei_weight *w = &e->weights.at[i];
-        if (w->n_groups) w->x = take(base, &used, (size_t)w->n_groups * w->group_bytes);
+        if (w->n_groups) w->x = take(base, &used, (size_t)w->n_matrices * (size_t)w->n_groups * w->group_bytes);
     }
     return used;
 }
@@ -173,18 +198,24 @@ typedef struct {
 
 static int32_t repack_groups(const ei_weight *w) { return max_i32(1, (int32_t)(REPACK_BYTES / w->group_bytes)); }
 
+/* Bytes of the file before group g, counted through all matrices: the last group of each may be short. */
+static size_t file_offset(const ei_weight *w, int32_t g) {
+    size_t row_bytes = w->group_bytes / EI_LANES;
+    size_t matrix = (size_t)(g / w->n_groups), row = (size_t)(g % w->n_groups) * EI_LANES;
+    return (matrix * (size_t)w->n_rows + row) * row_bytes;
+}
+
 static void repack_chunk(void *context, const void *op, int32_t chunk, int32_t thread) {
     repack_context *c = context;
     const ei_weight *w = op;
     (void)thread;
-    int32_t first = chunk * repack_groups(w), last = min_i32(first + repack_groups(w), w->n_groups);
-    size_t row_bytes = w->group_bytes / EI_LANES;
+    int32_t first = chunk * repack_groups(w), last = min_i32(first + repack_groups(w), w->n_matrices * w->n_groups);
     for (int32_t g = first; g < last; g++)
-        ei_repack_group(c->exec->kernels, w->format, w->file + (size_t)g * w->group_bytes,
-                        min_i32(EI_LANES, w->n_rows - g * EI_LANES), w->n_columns, w->x + (size_t)g * w->group_bytes);
-    int32_t rows = min_i32(last * EI_LANES, w->n_rows) - first * EI_LANES;
-    size_t n_bytes = (size_t)rows * row_bytes;
-    ei_release_mapped(w->file + (size_t)first * w->group_bytes, n_bytes);
+        ei_repack_group(c->exec->kernels, w->format, w->file + file_offset(w, g),
+                        min_i32(EI_LANES, w->n_rows - g % w->n_groups * EI_LANES), w->n_columns,
+                        w->x + (size_t)g * w->group_bytes);
+    size_t start = file_offset(w, first), n_bytes = file_offset(w, last) - start;
+    ei_release_mapped(w->file + start, n_bytes);
     if (c->done) __atomic_fetch_add(c->done, (int64_t)n_bytes, __ATOMIC_RELAXED);
 }
 
@@ -196,7 +227,7 @@ static int32_t repack(ei_exec *e, volatile int64_t *done) {
         const ei_weight *w = &e->weights.at[i];
         if (w->n_groups) {
             int32_t per = repack_groups(w);
-            jobs[n++] = (ei_job){repack_chunk, w, (w->n_groups + per - 1) / per};
+            jobs[n++] = (ei_job){repack_chunk, w, (w->n_matrices * w->n_groups + per - 1) / per};
         }
     }
     repack_context context = {e, done};

@@ -7,9 +7,9 @@
 #include "threads.h"
 
 typedef struct {
-    int32_t format, n_rows, n_columns, n_groups;
-    const uint8_t *file; /* rows as in the file */
-    uint8_t *x;          /* groups; NULL for a table, whose rows are only looked up */
+    int32_t format, n_matrices, n_rows, n_columns, n_groups; /* rows and groups of each matrix: one, or an expert */
+    const uint8_t *file;                                     /* rows as in the file */
+    uint8_t *x; /* groups, matrix after matrix; NULL for a table, whose rows are only looked up */
     size_t group_bytes;
 } ei_weight;
 
@@ -20,7 +20,7 @@ typedef struct {
 
 typedef struct {
     ei_acts acts; /* n_tokens is set by every step */
-    int32_t rows;
+    int32_t rows, slots;
     bool integers, fine, floats;
 } ei_acts_set;
 
@@ -30,6 +30,21 @@ typedef struct {
     float mscale;
     float *cosines, *sines; /* (n_batch, n_pairs) of the step */
 } ei_rope;
+
+/* A routing, and which experts the rows of this step have. A pair is one slot of one row: row*n_used + slot. Pairs
+ * stand in the order of expert, then row; the place of a pair is its number in that order. */
+typedef struct {
+    ei_routing how;
+    int32_t *ids;         /* (pairs,) the expert of each pair */
+    int32_t *pairs;       /* (pairs,) the pair at each place */
+    int32_t *places;      /* (pairs,) the place of each pair */
+    int32_t *starts;      /* (n_experts + 1,) the first place of each expert */
+    int32_t *active;      /* (n_active,) experts that have pairs, roughly the busiest first */
+    int32_t *first_items; /* (n_active + 1,) the first work item of each of them */
+    int32_t n_active, unfinished;
+    float *scratch; /* (n_threads, EI_ROUTE_SCRATCH*n_experts) */
+} ei_routed;
+enum { EI_ROUTE_SCRATCH = 5 };
 
 /* Consecutive rows of one sequence whose attention is computed together; end: the sequence's last position so far. */
 typedef struct {
@@ -53,6 +68,7 @@ struct ei_exec {
     EI_LIST(ei_acts_set) acts;
     EI_LIST(ei_kv) kvs;
     EI_LIST(ei_rope) ropes;
+    EI_LIST(ei_routed) routings;
     EI_LIST(ei_op) ops;
 
     uint8_t *weight_memory, *state_memory, *work_memory;
@@ -87,12 +103,17 @@ EI_INLINE const float *vector_of(const ei_exec *e, int32_t vec) { return vec < 0
 /* Append the jobs of one op (run_*.c). */
 void ei_plan_rows(ei_exec *e, const ei_op *op);
 void ei_plan_matmul(ei_exec *e, const ei_op *op);
+void ei_plan_route(ei_exec *e, const ei_op *op);
+void ei_plan_experts(ei_exec *e, const ei_op *op);
 bool ei_plan_attention(ei_exec *e, const ei_op *op);
 void ei_size_attention(ei_exec *e); /* span_len and scratch_floats, from the ops */
 void ei_plan_spans(ei_exec *e);
 void ei_add_job(ei_exec *e, ei_chunk_fn run, const void *op, int32_t n_chunks);
 
+/* Work items of the experts of a routing: at most this many for each thread, and one for each expert. */
+enum { EI_ITEMS_PER_THREAD = 32 };
+
 /* Most jobs one op may add. */
-enum { EI_JOBS_PER_OP = 2 };
+enum { EI_JOBS_PER_OP = 3 };
 
 #endif

@@ -28,6 +28,27 @@ typedef struct {
     float *x;
 } ei_acts;
 
+/* One token's place in those planes. */
+typedef struct {
+    int32_t w; /* tokens of the tile: the stride between neighbours of one token */
+    int8_t *q, *low;
+    float *d, *sums, *ds, *x;
+} ei_column;
+
+EI_INLINE ei_column column_of(const ei_acts *acts, int32_t token) {
+    int32_t tile = token / EI_TILE, column = token % EI_TILE;
+    size_t start = (size_t)tile * EI_TILE * (size_t)acts->width;
+    return (ei_column){
+        .w = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE),
+        .q = acts->q ? acts->q + start + 4 * column : NULL,
+        .low = acts->low ? acts->low + start + 4 * column : NULL,
+        .d = acts->q ? acts->d + start / EI_RUN_LEN + column : NULL,
+        .sums = acts->q ? acts->sums + start / EI_RUN_LEN + column : NULL,
+        .ds = acts->q ? acts->ds + start / EI_BLOCK + column : NULL,
+        .x = acts->x ? acts->x + start + column : NULL,
+    };
+}
+
 /* One KV layer's pages. A page holds 64 positions of every KV head, head after head, in units of 16 positions:
  *   keys    f16 [key_dim][16]                        lane = position mod 16
  *   values  f16 [16][value_dim, to a multiple of 16]
@@ -85,6 +106,9 @@ typedef struct {
     void (*multiply)(const float *a, const float *b, float *y, int32_t n);
     /* softcap*tanh(by*x/softcap), or by*x without one */
     void (*scale)(const float *x, float by, float softcap, float *y, int32_t n);
+    /* y = y + by*x, one rounding */
+    void (*accumulate)(const float *x, float by, float *y, int32_t n);
+    void (*softmax)(const float *x, float *y, int32_t n);
     void (*act)(int32_t fn, const float *x, float *y, int32_t n);
     void (*gated)(int32_t fn, const float *gate, const float *up, float *y, int32_t n);
     /* n_heads heads of dim; the first 2*n_pairs of each turn. interleaved: pairs (2i, 2i+1), else (i, i+n_pairs) */

@@ -22,13 +22,18 @@ static void rope_chunk(void *context, const void *op, int32_t chunk, int32_t thr
 static bool plan(ei_exec *e) {
     e->n_jobs = 0;
     ei_plan_spans(e);
-    for (int32_t i = 0; i < e->acts.n; i++) e->acts.at[i].acts.n_tokens = rows_of(e, e->acts.at[i].rows);
+    for (int32_t i = 0; i < e->acts.n; i++)
+        e->acts.at[i].acts.n_tokens = e->acts.at[i].slots * rows_of(e, e->acts.at[i].rows);
     for (int32_t i = 0; i < e->ropes.n; i++)
         ei_add_job(e, rope_chunk, &e->ropes.at[i], (e->batch->n_tokens + EI_TILE - 1) / EI_TILE);
     for (int32_t i = 0; i < e->ops.n; i++) {
         const ei_op *op = &e->ops.at[i];
         if (op->kind == EI_OP_MATMUL || op->kind == EI_OP_GATED)
             ei_plan_matmul(e, op);
+        else if (op->kind == EI_OP_ROUTE)
+            ei_plan_route(e, op);
+        else if (op->kind >= EI_OP_EXPERT_ACTS && op->kind <= EI_OP_COMBINE)
+            ei_plan_experts(e, op);
         else if (op->kind != EI_OP_ATTENTION)
             ei_plan_rows(e, op);
         else if (!ei_plan_attention(e, op))

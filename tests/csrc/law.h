@@ -97,6 +97,14 @@ static inline void law_rms_norm(const float *x, const float *weight, float *y, i
     for (int i = 0; i < n; i++) y[i] = weight ? (x[i] * r) * weight[i] : x[i] * r;
 }
 
+static inline void law_softmax(const float *x, float *y, int n) {
+    float lanes[16] = {0}, most = x[0];
+    for (int i = 1; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (int i = 0; i < n; i++) lanes[i % 16] += y[i] = law_exp(x[i] - most);
+    float total = law_tree(lanes);
+    for (int i = 0; i < n; i++) y[i] /= total;
+}
+
 typedef struct {
     int32_t q[16], low[16]; /* fine: the code is 128*q + low */
     float d, sum;

@@ -54,6 +54,13 @@ static void test_arithmetic(const ei_kernels *k, int n, int round) {
     for (int i = 0; i < n; i++) want[i] = law_softcap(a[i] * 1.7f, 30.0f);
     k->scale(a, 1.7f, 30.0f, y, n);
     expect_row(k->isa, "softcap", n, y, want);
+    memcpy(want, y, (size_t)n * 4);
+    for (int i = 0; i < n; i++) want[i] = fmaf(a[i], 0.37f, want[i]);
+    k->accumulate(a, 0.37f, y, n);
+    expect_row(k->isa, "accumulate", n, y, want);
+    law_softmax(a, want, n);
+    k->softmax(a, y, n);
+    expect_row(k->isa, "softmax", n, y, want);
     law_rms_norm(a, b, want, n, 1e-5f);
     k->rms_norm(a, b, y, n, 1e-5f);
     expect_row(k->isa, "rms_norm", n, y, want);

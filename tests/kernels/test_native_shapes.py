@@ -141,14 +141,6 @@ def test_any_instruction_set_gives_the_same(tmp_path: Path, arch: str, activatio
     assert all((bits == found[0]).all() for bits in found)
 
 
-def test_a_missing_op_is_named(tmp_path: Path) -> None:
-    metadata, arrays = tiny.llama(n_experts=4)
-    with tiny.open_model(tmp_path, metadata, arrays) as file:
-        program = build_program(file.metadata, file.tensors, n_ctx=256)
-        with pytest.raises(UnsupportedModelError, match="native backend: op 'route'"):
-            BACKEND.compile(program, file.tensors, LIMITS)
-
-
 def test_a_missing_kv_type_is_named(tmp_path: Path) -> None:
     limits = Limits(n_ctx=256, n_pages=8, kv_type="q8_0")
     with tiny.open_model(tmp_path, *tiny.llama()) as file:

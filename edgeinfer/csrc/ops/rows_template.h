@@ -7,27 +7,6 @@
 
 /* -- quantize ------------------------------------------------------------------------------- */
 
-/* One token's place in the tiled planes of ei_acts. */
-typedef struct {
-    int32_t w; /* tokens of the tile: the stride between neighbours of one token */
-    int8_t *q, *low;
-    float *d, *sums, *ds, *x;
-} token_planes;
-
-EI_INLINE token_planes planes_of(const ei_acts *acts, int32_t token) {
-    int32_t tile = token / EI_TILE, column = token % EI_TILE;
-    size_t start = (size_t)tile * EI_TILE * (size_t)acts->width;
-    return (token_planes){
-        .w = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE),
-        .q = acts->q ? acts->q + start + 4 * column : NULL,
-        .low = acts->low ? acts->low + start + 4 * column : NULL,
-        .d = acts->q ? acts->d + start / EI_RUN_LEN + column : NULL,
-        .sums = acts->q ? acts->sums + start / EI_RUN_LEN + column : NULL,
-        .ds = acts->q ? acts->ds + start / EI_BLOCK + column : NULL,
-        .x = acts->x ? acts->x + start + column : NULL,
-    };
-}
-
 EI_INLINE void store_codes(int8_t *plane, int32_t w, int32_t run, vi codes) {
     int8_t *q = plane + (size_t)run * EI_RUN_LEN * (size_t)w;
     if (w == 1) {
@@ -45,7 +24,7 @@ enum { Q_MOST = 127, FINE = 128 };
  * roundings of the factor cannot carry it half a step further. A fine code is 128*q + low, q the nearest to code/128.
  * The maximum of |x| is taken on the bits, so an infinity or a NaN wins, lands in d, and reaches every output. Such a
  * run, and one too small for its factor to be finite, has all codes 0. */
-EI_INLINE float quantize_run(const float *x, const token_planes *to, int32_t run) {
+EI_INLINE float quantize_run(const float *x, const ei_column *to, int32_t run) {
     vf values = vf_load(x);
     int32_t bits = vi_max_all(vf_bits(vf_abs(values)));
     float most = to->low ? Q_MOST * FINE : Q_MOST;
@@ -66,12 +45,12 @@ EI_INLINE float quantize_run(const float *x, const token_planes *to, int32_t run
     return d * sum;
 }
 
-EI_INLINE void quantize_block(const float *x, const token_planes *to, int32_t block) {
+EI_INLINE void quantize_block(const float *x, const ei_column *to, int32_t block) {
     float first = quantize_run(x, to, 2 * block), second = quantize_run(x + EI_RUN_LEN, to, 2 * block + 1);
     to->ds[(size_t)block * (size_t)to->w] = first + second;
 }
 
-static void store_values(const float *x, const token_planes *to, int32_t first, int32_t n) {
+static void store_values(const float *x, const ei_column *to, int32_t first, int32_t n) {
     if (to->w == 1) {
         memcpy(to->x + first, x, (size_t)n * sizeof *x);
         return;
@@ -81,14 +60,14 @@ static void store_values(const float *x, const token_planes *to, int32_t first, 
 }
 
 static void EI_FN(quantize_part)(const float *x, int32_t token, int32_t first, int32_t n_blocks, ei_acts *acts) {
-    token_planes to = planes_of(acts, token);
+    ei_column to = column_of(acts, token);
     if (to.q)
         for (int32_t b = 0; b < n_blocks; b++) quantize_block(x + (size_t)b * EI_BLOCK, &to, first / EI_BLOCK + b);
     if (to.x) store_values(x, &to, first, n_blocks * EI_BLOCK);
 }
 
 static void EI_FN(quantize)(const float *x, int32_t token, ei_acts *acts) {
-    token_planes to = planes_of(acts, token);
+    ei_column to = column_of(acts, token);
     if (to.q)
         for (int32_t b = 0; b < acts->width / EI_BLOCK; b++) quantize_block(x + (size_t)b * EI_BLOCK, &to, b);
     if (to.x) store_values(x, &to, 0, acts->width);
@@ -152,6 +131,29 @@ static void EI_FN(scale)(const float *x, float by, float softcap, float *y, int3
     }
 #undef SCALED
 #undef CAPPED
+}
+
+static void EI_FN(accumulate)(const float *x, float by, float *y, int32_t n) {
+    vf factor = vf_set(by);
+#define SUM(load, i) vf_fma(load(x + (i)), factor, load(y + (i)))
+    EI_MAP(SUM);
+#undef SUM
+}
+
+static void EI_FN(softmax)(const float *x, float *y, int32_t n) {
+    float most = x[0];
+    for (int32_t i = 1; i < n; i++) most = x[i] > most ? x[i] : most;
+    vf top = vf_set(most), sum = vf_zero();
+#define POWER(load, i) vf_exp(vf_sub(load(x + (i)), top))
+    EI_MAP(POWER);
+#undef POWER
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16) sum = vf_add(sum, vf_load(y + i));
+    if (i < n) sum = vf_add(sum, vf_load_n(y + i, n - i));
+    vf total = vf_set(vf_sum(sum));
+#define SHARE(load, i) vf_div(load(y + (i)), total)
+    EI_MAP(SHARE);
+#undef SHARE
 }
 
 /* fn and whether up is NULL are constants after inlining: one loop for each, without a branch. */

@@ -16,7 +16,7 @@ from edgeinfer.errors import (
 )
 from edgeinfer.kernels.backend import Batch, Cancel, Limits, Progress, check_batch
 from edgeinfer.kernels.native import isa
-from edgeinfer.kernels.native.instructions import ONES, Acts, Instruction, Kind, Rotation
+from edgeinfer.kernels.native.instructions import ONES, Acts, Instruction, Kind, Rotation, Routing
 from edgeinfer.kernels.native.lower import lower
 from edgeinfer.kernels.native.place import place
 from edgeinfer.program.program import Program
@@ -25,6 +25,7 @@ from edgeinfer.quant.decode import decode
 from edgeinfer.quant.tensor import Tensor
 
 ROWS = {Rows.TOKENS: 0, Rows.WANTED: 1}  # EI_ROWS_* of csrc/edgeinfer.h
+SCORES = ("softmax", "sigmoid", "softmax_topk", "sqrt_softplus")  # EI_SCORE_* of it
 POLL_S = 0.05  # between two reports of progress
 
 
@@ -87,6 +88,7 @@ class _Build:
         self._vectors: dict[tuple[str, int], int] = {}
         self._ropes: dict[Rotation, int] = {}
         self._kvs: dict[int, int] = {}
+        self._routings: dict[int, int] = {}
 
     def finish(self, progress: Progress | None) -> "NativeExecutable":
         lowered = lower(self.program, self.tensors)
@@ -109,7 +111,7 @@ class _Build:
         return number
 
     def _add_acts(self, item: Acts) -> None:
-        flags = (ROWS[item.rows], int(item.integers) * (1 + item.fine), int(item.floats))
+        flags = (ROWS[item.rows], item.slots, int(item.integers) * (1 + item.fine), int(item.floats))
         self._added(self.lib.ei_exec_add_acts(self.exec, item.width, *flags))
 
     def _op(self, instruction: Instruction) -> object:
@@ -117,6 +119,8 @@ class _Build:
         op.kind, op.rows = int(instruction.kind), ROWS[instruction.rows]
         op.acts_in = instruction.acts_in.number if instruction.acts_in else -1
         op.acts_out = instruction.acts_out.number if instruction.acts_out else -1
+        op.gathered = instruction.gathered.number if instruction.gathered else -1
+        op.routing = self._routing(instruction.routing) if instruction.routing else -1
         op.rope = self._rope(instruction.rope) if instruction.rope else -1
         op.kv = -1 if instruction.kv is None else self._kvs[instruction.kv]
         for field, items in (("in", instruction.inputs), ("out", instruction.outputs)):
@@ -144,12 +148,16 @@ class _Build:
                     f"tensor '{name}': found format {tensor.format.name} "
                     f"(need one of {', '.join(self.formats)})"
                 )
-            add = self.lib.ei_exec_add_table if is_table else self.lib.ei_exec_add_matrix
             source = self.ffi.from_buffer("uint8_t[]", tensor.data)
             n_columns = tensor.shape[-1]
             n_rows = tensor.data.nbytes // tensor.format.row_bytes(n_columns)
-            format_number = self.formats.index(tensor.format.name)
-            number = add(self.exec, format_number, n_rows, n_columns, source)
+            head = (self.exec, self.formats.index(tensor.format.name))
+            if is_table:
+                number = self.lib.ei_exec_add_table(*head, n_rows, n_columns, source)
+            elif len(tensor.shape) == 3:
+                number = self.lib.ei_exec_add_experts(*head, *tensor.shape, source)
+            else:
+                number = self.lib.ei_exec_add_matrix(*head, n_rows, n_columns, source)
             self.keep.append(source)
             self._weights[name, is_table] = self._added(number)
         return self._weights[name, is_table]
@@ -189,6 +197,17 @@ class _Build:
                 )
             )
         return self._ropes[rotation]
+
+    def _routing(self, routing: Routing) -> int:
+        if id(routing) not in self._routings:
+            op = routing.route
+            how = self.ffi.new("ei_routing *")
+            how.n_experts, how.n_used = op.logits.width, op.ids.width
+            how.score, how.norm = SCORES.index(op.score), op.norm
+            how.groups, how.groups_used, how.top2 = op.groups, op.groups_used, op.group_score == "top2"
+            how.norm_eps, how.norm_min, how.by = op.norm_eps, op.norm_min, op.by
+            self._routings[id(routing)] = self._added(self.lib.ei_exec_add_routing(self.exec, how))
+        return self._routings[id(routing)]
 
     def _lay_out(self, logits: int, progress: Progress | None) -> None:
         done = self.ffi.new("int64_t *")

@@ -1,14 +1,14 @@
 """Hold a program half lowered: the instructions so far, and which buffer holds each value."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from edgeinfer.kernels.native import precision
 from edgeinfer.kernels.native.heads import plan_heads
-from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Kind
+from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Kind, Routing
 from edgeinfer.kernels.native.uses import Uses
-from edgeinfer.program.ops import Linear, RmsNorm
+from edgeinfer.program.ops import ExpertLinear, Linear, RmsNorm, Route
 from edgeinfer.program.program import Program
-from edgeinfer.program.values import Value
+from edgeinfer.program.values import Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
 
@@ -33,6 +33,8 @@ class Draft:
         self._is_fine = precision.policy(program)
         self._buffers: dict[int, Buffer] = {}
         self._acts: dict[int, Acts] = {}
+        self._slot_acts: dict[int, Acts] = {}
+        self._routings: dict[int, Routing] = {}
 
     def emit(self, instruction: Instruction) -> None:
         """Add the next instruction."""
@@ -58,15 +60,60 @@ class Draft:
     def new_acts(self, value: Value) -> Acts:
         """Declare a value's activations, in the forms its matmuls need."""
         acts = Acts(value.width, value.rows)
+        for op in self.multipliers(value):
+            self._add_form(acts, op.weight)
+        self._acts[value.id] = acts
+        return acts
+
+    def multipliers(self, value: Value) -> list[Linear | ExpertLinear]:
+        """List the matmuls that read a value as one row."""
+        ops = (self.uses.ops[i] for i in self.uses.readers(value))
+        return [
+            op
+            for op in ops
+            if isinstance(op, Linear)
+            or (isinstance(op, ExpertLinear) and op.weight.shape[2] == value.width)
+        ]
+
+    def _add_form(self, acts: Acts, weight: WeightRef) -> None:
+        if self._tensors[weight.name].format.block_size > 1:
+            acts.integers = True
+            acts.fine = acts.fine or self._is_fine(weight.name)
+        else:
+            acts.floats = True
+
+    # -- experts -----------------------------------------------------------------------------------
+
+    def new_routing(self, route: Route) -> Routing:
+        """Declare the choice that a route makes."""
+        routing = self._routings[route.ids.id] = Routing(route)
+        return routing
+
+    def routing(self, ids: Value) -> Routing:
+        """Return the choice that made these ids."""
+        return self._routings[ids.id]
+
+    def gathered(self, x: Value, n_slots: int, ops: Iterable[ExpertLinear]) -> Acts:
+        """Declare what an op needs of a row for its slots: a copy of its activations for each."""
+        shared = self.acts(x)
+        acts = Acts(x.width, x.rows, n_slots)
+        for op in ops:
+            self._add_form(acts, op.weight)
+        acts.fine = acts.integers and shared.fine
+        return acts
+
+    def slot_acts(self, value: Value) -> Acts | None:
+        """Return the activations of a value with one row a slot, if an op has left them."""
+        return self._slot_acts.get(value.id)
+
+    def new_slot_acts(self, value: Value, n_slots: int) -> Acts:
+        """Declare the activations of such a value, in the forms its experts need."""
+        acts = Acts(value.width // n_slots, value.rows, n_slots)
         for i in self.uses.readers(value):
             op = self.uses.ops[i]
-            if isinstance(op, Linear):
-                if self._tensors[op.weight.name].format.block_size > 1:
-                    acts.integers = True
-                    acts.fine = acts.fine or self._is_fine(op.weight.name)
-                else:
-                    acts.floats = True
-        self._acts[value.id] = acts
+            if isinstance(op, ExpertLinear) and op.weight.shape[2] == acts.width:
+                self._add_form(acts, op.weight)
+        self._slot_acts[value.id] = acts
         return acts
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from edgeinfer.program.ops import Route
 from edgeinfer.program.values import Rows
 
 BLOCK = 32  # elements that share activation scales; a result of whole blocks can be left quantized
@@ -30,6 +31,11 @@ class Kind(IntEnum):
     MULTIPLY = 10
     SCALE = 11
     SPLIT = 12
+    ROUTE = 13
+    EXPERT_ACTS = 14
+    EXPERTS_GATED = 15
+    EXPERTS = 16
+    COMBINE = 17
 
 
 FUNCTIONS = (
@@ -55,10 +61,14 @@ class Buffer:
 
 @dataclass(eq=False, slots=True)
 class Acts:
-    """Quantized (integers) or tiled float32 (floats) activations for matmuls; fine: of 15 bits."""
+    """Quantized (integers) or tiled float32 (floats) activations for matmuls; fine: of 15 bits.
+
+    `slots` is how many of them each row of the step has: one, or one for each chosen expert.
+    """
 
     width: int
     rows: Rows
+    slots: int = 1
     integers: bool = False
     fine: bool = False
     floats: bool = False
@@ -74,6 +84,13 @@ class Rotation:
 
 
 @dataclass(eq=False, slots=True)
+class Routing:
+    """One choice of experts; the C executor keeps which expert got which rows."""
+
+    route: Route
+
+
+@dataclass(eq=False, slots=True)
 class Instruction:
     """One op; the fields are those of `ei_op`. Weights and vectors are named by tensor.
 
@@ -86,6 +103,8 @@ class Instruction:
     outputs: tuple[Buffer | None, ...] = ()
     acts_in: Acts | None = None
     acts_out: Acts | None = None
+    gathered: Acts | None = None
+    routing: Routing | None = None
     weights: tuple[str, ...] = ()
     vectors: tuple[str | None, ...] = ()
     slopes: int | None = None
@@ -106,6 +125,8 @@ class Instruction:
         yield from (b for b in self.outputs if b is not None)
         if self.acts_out is not None:
             yield self.acts_out
+        if self.gathered is not None:
+            yield self.gathered
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 NOTE: fusions, by what the C ops offer. A norm joins the residual add before it and the quantization
 after it. Matmuls of one input run as one op; a lone one takes the residual add with it. Gate and up
 become one op that leaves the next matmul's activations. Per-head norms, rotation and the KV append
-of one layer become one op. Whatever matches no pattern is lowered alone, so every program of the
+of one layer become one op. Experts' gate and up become one op, their down-projection and the sum of
+the slots another. Whatever matches no pattern is lowered alone, so every program of the
 supported ops runs. None of this changes a bit of the result.
 """
 
@@ -11,7 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgeinfer.errors import UnsupportedModelError
-from edgeinfer.kernels.native import lower_attention, lower_linear, lower_norm, lower_rows
+from edgeinfer.kernels.native import (
+    lower_attention,
+    lower_experts,
+    lower_linear,
+    lower_norm,
+    lower_rows,
+)
 from edgeinfer.kernels.native.draft import Draft
 from edgeinfer.kernels.native.instructions import Lowered
 from edgeinfer.program.op import Op
@@ -19,13 +26,16 @@ from edgeinfer.program.ops import (
     Act,
     Add,
     Attention,
+    Combine,
     Embed,
+    ExpertLinear,
     Gated,
     KvStore,
     Linear,
     Mul,
     RmsNorm,
     Rope,
+    Route,
     Scale,
     SelectRows,
     Split,
@@ -49,6 +59,9 @@ LOWER: dict[type[Op], Callable[[Draft, int, Any], None]] = {
     Mul: lower_rows.multiply,
     Scale: lower_rows.scale,
     Split: lower_rows.split,
+    Route: lower_experts.route,
+    ExpertLinear: lower_experts.expert_linear,
+    Combine: lower_experts.combine,
 }
 
 

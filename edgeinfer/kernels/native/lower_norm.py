@@ -3,7 +3,7 @@
 from edgeinfer.kernels.native.draft import Draft, norm_vector
 from edgeinfer.kernels.native.instructions import Instruction, Kind
 from edgeinfer.kernels.native.lower_attention import heads_alone
-from edgeinfer.program.ops import Add, Linear, RmsNorm
+from edgeinfer.program.ops import Add, RmsNorm
 
 
 def norm(draft: Draft, i: int, op: RmsNorm) -> None:
@@ -55,6 +55,6 @@ def _normed(draft: Draft, op: RmsNorm, before: Instruction) -> Instruction:
     before.vectors = (first, norm_vector(op))
     before.outputs = (sums, draft.buffer(op.out))
     before.scalars["eps"] = op.eps
-    if any(isinstance(draft.uses.ops[j], Linear) for j in draft.uses.readers(op.out)):
+    if draft.multipliers(op.out):
         before.acts_out = draft.new_acts(op.out)
     return before

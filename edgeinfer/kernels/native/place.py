@@ -76,4 +76,4 @@ def _unique(items: Iterable[Buffer | Acts]) -> list[Buffer | Acts]:
 def _key(item: Buffer | Acts) -> Hashable:
     if isinstance(item, Buffer):
         return (item.width,)
-    return (item.width, item.rows, item.integers, item.fine, item.floats)
+    return (item.width, item.rows, item.slots, item.integers, item.fine, item.floats)

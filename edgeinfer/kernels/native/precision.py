@@ -15,13 +15,13 @@ A small model is where rounding flips words and where time is plentiful: it gets
 
 from collections.abc import Callable
 
-from edgeinfer.program.ops import Embed, Linear
+from edgeinfer.program.ops import Embed, ExpertLinear, Linear
 from edgeinfer.program.program import Program
 
 # Weights one token meets in a model that is fine everywhere: 1,000 tokens of prompt then take a few
 # seconds on two old cores.
 SMALL = 384_000_000
-ALWAYS = ("attn_q.", "attn_k.", "attn_v.", "attn_qkv.", "output.", "token_embd.")
+ALWAYS = ("attn_q.", "attn_k.", "attn_v.", "attn_qkv.", "ffn_gate_inp.", "output.", "token_embd.")
 
 
 def policy(program: Program) -> Callable[[str], bool]:
@@ -31,6 +31,11 @@ def policy(program: Program) -> Callable[[str], bool]:
         op.weight.size
         for op in program.ops
         if isinstance(op, Linear) and op.weight.name not in tables
+    )
+    multiplied += sum(
+        op.weight.size // op.weight.shape[0] * op.ids.width
+        for op in program.ops
+        if isinstance(op, ExpertLinear)
     )
     if multiplied <= SMALL:
         return lambda name: True

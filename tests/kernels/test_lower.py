@@ -20,6 +20,7 @@ from edgeinfer.kernels.native.instructions import (
 )
 from edgeinfer.kernels.native.lower import lower
 from edgeinfer.kernels.native.place import place
+from edgeinfer.program import ops
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.program import Program
 from edgeinfer.quant.formats import FORMATS
@@ -35,6 +36,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "llama",
         {"n_embd": 64, "n_heads": 2, "n_kv": 2, "dim": 32, "n_ff": 64, "bias": False},
     ),
+    "llama, experts": ("llama", {"n_experts": 4, "bias": False}),
+    "llama, experts, fused": ("llama", {"n_experts": 4, "bias": False, "dim": 32, "n_ff": 96}),
     "gemma3": ("gemma3", {}),
     "gemma3, equal": ("gemma3", {"n_heads": 2, "n_embd": 56, "n_ff": 56}),
     "gemma3, equal, fused": ("gemma3", {"n_heads": 2, "dim": 32, "n_embd": 64, "n_ff": 64}),
@@ -52,7 +55,8 @@ def layer_of(lowered: Lowered, il: int) -> list[Instruction]:
     """The instructions from a layer's q, k, v to its down-projection."""
     names = [item.weights for item in lowered.instructions]
     first = next(i for i, n in enumerate(names) if f"blk.{il}.attn_q.weight" in n)
-    last = next(i for i, n in enumerate(names) if f"blk.{il}.ffn_down.weight" in n)
+    down = {f"blk.{il}.ffn_down.weight", f"blk.{il}.ffn_down_exps.weight"}
+    last = next(i for i, n in enumerate(names) if down & set(n))
     return lowered.instructions[first : last + 1]
 
 
@@ -105,6 +109,30 @@ def test_a_gemma3_layer_is_seven_ops(tmp_path: Path) -> None:
     assert after.inputs == (norm.outputs[0], down.outputs[0])
 
 
+def test_a_layer_of_experts_is_nine_ops(tmp_path: Path) -> None:
+    """Router, choice, gate with up, down with the sum of the slots and the residual add."""
+    layer = layer_of(lowered_of(tmp_path, "llama, experts, fused"), 0)
+    attended = ["MATMUL", "HEADS", "ATTENTION", "MATMUL"]
+    assert [item.kind.name for item in layer] == [
+        *attended,
+        *("NORM", "MATMUL", "ROUTE", "EXPERTS_GATED", "EXPERTS"),
+    ]
+    output, norm, router, route, gated, down = layer[3:]
+    assert router.weights == ("blk.0.ffn_gate_inp.weight",)
+    assert router.acts_in is norm.acts_out is gated.acts_in
+    assert gated.weights == ("blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight")
+    assert gated.gathered is not None and gated.gathered.slots == 2
+    assert gated.acts_out is down.acts_in and down.gathered is None
+    assert down.inputs == (output.outputs[0], route.outputs[0])
+    assert route.routing is gated.routing is down.routing
+
+
+def test_experts_that_cannot_fuse_are_lowered_alone(tmp_path: Path) -> None:
+    """Widths that are no whole blocks."""
+    kinds = [item.kind.name for item in layer_of(lowered_of(tmp_path, "llama, experts"), 0)]
+    assert kinds[-7:] == "MATMUL ROUTE EXPERTS EXPERTS GATE EXPERT_ACTS EXPERTS".split()
+
+
 def test_what_cannot_fuse_is_lowered_alone(tmp_path: Path) -> None:
     """Biases on gate and up, widths that are no whole blocks."""
     kinds = [item.kind.name for item in layer_of(lowered_of(tmp_path, "llama"), 0)]
@@ -151,15 +179,17 @@ def written(write: Write) -> tuple[Program, dict[str, Tensor]]:
     return program, tensors
 
 
-def _routed(b: Builder, x: Any) -> Any:
-    return b.route(x, 2, score="softmax", norm=False)[1]
+def _softmaxed(b: Builder, x: Any) -> Any:
+    out = b.value(x.width, x.rows)
+    b._emit(ops.Softmax(x, out))
+    return out
 
 
 @pytest.mark.parametrize(
     ("write", "named"),
     [
         (lambda b, x: b.split(x, 8, 8, 8, 8)[0], "split of 1 groups into 4"),
-        (_routed, "op 'route'"),
+        (_softmaxed, "op 'softmax'"),
     ],
 )
 def test_an_op_it_lacks_is_named(write: Write, named: str) -> None:
@@ -226,7 +256,7 @@ def test_no_live_value_loses_its_storage(tmp_path: Path, shape: str) -> None:
 def test_storage_does_not_grow_with_the_layers(tmp_path: Path, shape: str) -> None:
     lowered = lowered_of(tmp_path, shape)
     buffers, acts = place(lowered)
-    assert len(buffers) <= 11
+    assert len(buffers) <= 13
     assert len(acts) <= 8
 
 

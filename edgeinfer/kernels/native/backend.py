@@ -111,7 +111,12 @@ class _Build:
         return number
 
     def _add_acts(self, item: Acts) -> None:
-        flags = (ROWS[item.rows], item.slots, int(item.integers) * (1 + item.fine), int(item.floats))
+        flags = (
+            ROWS[item.rows],
+            item.slots,
+            int(item.integers) * (1 + item.fine),
+            int(item.floats),
+        )
         self._added(self.lib.ei_exec_add_acts(self.exec, item.width, *flags))
 
     def _op(self, instruction: Instruction) -> object:
@@ -204,7 +209,11 @@ class _Build:
             how = self.ffi.new("ei_routing *")
             how.n_experts, how.n_used = op.logits.width, op.ids.width
             how.score, how.norm = SCORES.index(op.score), op.norm
-            how.groups, how.groups_used, how.top2 = op.groups, op.groups_used, op.group_score == "top2"
+            how.groups, how.groups_used, how.top2 = (
+                op.groups,
+                op.groups_used,
+                op.group_score == "top2",
+            )
             how.norm_eps, how.norm_min, how.by = op.norm_eps, op.norm_min, op.by
             self._routings[id(routing)] = self._added(self.lib.ei_exec_add_routing(self.exec, how))
         return self._routings[id(routing)]

@@ -1,4 +1,4 @@
-"""Lower a mixture of experts: the choice, gate with up, the last matmul with the sum of the slots."""
+"""Lower a mixture of experts: the choice, gate with up, down with the sum of the slots."""
 
 from dataclasses import dataclass
 

@@ -96,6 +96,11 @@ class Model:
         return self._engine.executable.n_threads
 
     @property
+    def n_threads_batch(self) -> int:
+        """Threads that read a prompt."""
+        return self._engine.executable.n_threads_batch
+
+    @property
     def load_s(self) -> float:
         """Seconds `load` took."""
         return self._load_s

@@ -68,6 +68,7 @@ def load(
     *,
     n_ctx: int | None = None,
     n_threads: int | None = None,
+    n_threads_batch: int | None = None,
     backend: str = "auto",
     progress: LoadProgress | None = None,
 ) -> Model:
@@ -79,6 +80,8 @@ def load(
         n_ctx: longest sequence in tokens, prompt and answer together. None takes the length the
             model was trained for. Memory is used for the tokens there are, not for n_ctx.
         n_threads: 1 to 512. None takes what the process's CPU affinity and quota allow.
+        n_threads_batch: 1 to 512, for reading prompts (steps of more than 8 tokens). None takes
+            n_threads. Answers are the same whatever the counts.
         backend: "auto" (the fastest that runs here), "native" or "reference".
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is
             "download" or "weights". What it raises ends the load.
@@ -96,12 +99,12 @@ def load(
         ...     print(model.chat([{"role": "user", "content": "Name a colour."}]))
     """
     started_s = time.perf_counter()
-    _check_load(n_ctx, n_threads)
+    _check_load(n_ctx, n_threads, n_threads_batch)
     kernels = choose(backend)
     path = resolve(path_or_name, progress=_download_progress(progress))
     file = open_gguf(path)
     defaults = sampling_defaults(path_or_name, file.metadata)
-    limits = _limits(file.metadata, n_ctx, n_threads)
+    limits = _limits(file.metadata, n_ctx, n_threads, n_threads_batch)
     program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
     report = _Report(progress)
 
@@ -143,8 +146,12 @@ def sampling_defaults(path_or_name: str | os.PathLike[str], metadata: Metadata) 
     return SamplingParams(**hints)
 
 
-def _check_load(n_ctx: int | None, n_threads: int | None) -> None:
-    for name, found, most in (("n_ctx", n_ctx, MOST_CTX), ("n_threads", n_threads, MOST_THREADS)):
+def _check_load(n_ctx: int | None, n_threads: int | None, n_threads_batch: int | None) -> None:
+    for name, found, most in (
+        ("n_ctx", n_ctx, MOST_CTX),
+        ("n_threads", n_threads, MOST_THREADS),
+        ("n_threads_batch", n_threads_batch, MOST_THREADS),
+    ):
         if found is None:
             continue
         if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= most:
@@ -153,12 +160,19 @@ def _check_load(n_ctx: int | None, n_threads: int | None) -> None:
             )
 
 
-def _limits(metadata: Metadata, n_ctx: int | None, n_threads: int | None) -> Limits:
+def _limits(
+    metadata: Metadata, n_ctx: int | None, n_threads: int | None, n_threads_batch: int | None
+) -> Limits:
     trained = metadata.integer(".context_length", least=1, most=MOST_CTX)
     n_ctx = trained if n_ctx is None else n_ctx
     if n_ctx > trained:
         log.warning("n_ctx %d is longer than the %d tokens of the model's training", n_ctx, trained)
-    return Limits(n_ctx=n_ctx, n_pages=POOL_CONTEXTS * pages_for(n_ctx), n_threads=n_threads or 0)
+    return Limits(
+        n_ctx=n_ctx,
+        n_pages=POOL_CONTEXTS * pages_for(n_ctx),
+        n_threads=n_threads or 0,
+        n_threads_batch=n_threads_batch or 0,
+    )
 
 
 def _side_by_side(

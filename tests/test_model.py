@@ -234,6 +234,8 @@ def test_a_load_that_its_progress_ends_is_ended(smollm2_path):
         {"n_threads": -1},
         {"n_threads": 10_000},
         {"n_threads": True},
+        {"n_threads_batch": 0},
+        {"n_threads_batch": 513},
         {"backend": "gpu"},
     ],
     ids=str,

@@ -75,6 +75,9 @@ def bench(
     threads: Annotated[
         str, Option("--threads", "-t", help="Thread counts to measure, 0 for the default.")
     ] = "0",
+    n_threads_batch: Annotated[
+        int, Option("--threads-batch", "-tb", min=0, help="Threads for prompts, 0 for as -t.")
+    ] = 0,
     n_batch: Annotated[
         int, Option("--batch-size", "-b", min=1, help="Most tokens in one step.")
     ] = 512,
@@ -97,7 +100,7 @@ def bench(
         path = resolve(name, progress=progress)
     results: list[Result] = []
     for n_threads in integers(threads, "-t"):
-        plan = Plan(name, path, backend, n_threads, n_batch, n_depth, repetitions)
+        plan = Plan(name, path, backend, n_threads, n_threads_batch, n_batch, n_depth, repetitions)
         for result in measure(plan, tests):
             if not as_json:
                 if not results:
@@ -116,6 +119,7 @@ class Plan:
     path: "Path"
     backend: str
     n_threads: int
+    n_threads_batch: int
     n_batch: int
     n_depth: int
     repetitions: int
@@ -131,15 +135,22 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
 
     n_ctx = plan.n_depth + max(max(test) for test in tests)
     n_pages = -(-n_ctx // PAGE_LEN)
-    limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=plan.n_batch, n_threads=plan.n_threads)
+    limits = Limits(
+        n_ctx=n_ctx,
+        n_pages=n_pages,
+        n_batch=plan.n_batch,
+        n_threads=plan.n_threads,
+        n_threads_batch=plan.n_threads_batch,
+    )
     backend = choose(plan.backend)
     with open_gguf(plan.path) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
         executable = backend.compile(program, file.tensors, limits)
         try:
             steps = Steps(executable, n_pages, plan.n_batch)
-            roofs = Roofs(program, file.tensors, backend.name, executable.n_threads)
+            roofs = Roofs(program, file.tensors, backend.name)
             for n_prompt, n_gen in tests:
+                n_threads = executable.n_threads_batch if n_prompt else executable.n_threads
                 rates = list(_rates(steps, n_prompt, n_gen, plan))
                 yield Result(
                     test=f"pp{n_prompt}" if n_prompt else f"tg{n_gen}",
@@ -149,9 +160,11 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
                     n_prompt=n_prompt,
                     n_gen=n_gen,
                     n_depth=plan.n_depth,
-                    n_threads=executable.n_threads,
+                    n_threads=n_threads,
                     n_batch=plan.n_batch,
-                    **roofs.beside(statistics.fmean(rates), n_prompt, n_gen, plan.n_depth),
+                    **roofs.beside(
+                        statistics.fmean(rates), n_threads, n_prompt, n_gen, plan.n_depth
+                    ),
                     model=plan.name,
                     model_file=plan.path.name,
                     model_bytes=file.n_bytes,
@@ -223,14 +236,13 @@ def _rates(steps: Steps, n_prompt: int, n_gen: int, plan: Plan) -> Iterable[floa
 class Roofs:
     """What this machine can do at most, beside what a model did."""
 
-    def __init__(
-        self, program: "Program", tensors: "Mapping[str, Tensor]", backend: str, n_threads: int
-    ) -> None:
+    def __init__(self, program: "Program", tensors: "Mapping[str, Tensor]", backend: str) -> None:
         self._program, self._tensors = program, tensors
-        self._n_threads = n_threads
         self._isa = _machine(backend)["isa"] if backend == "native" else None
 
-    def beside(self, rate: float, n_prompt: int, n_gen: int, n_depth: int) -> dict[str, Any]:
+    def beside(
+        self, rate: float, n_threads: int, n_prompt: int, n_gen: int, n_depth: int
+    ) -> dict[str, Any]:
         """Measure the roof that bounds a test; return the result's fields about it."""
         from edgeinfer.kernels.native import machine
         from edgeinfer.program.work import kv_bytes, macs_per_token, weight_bytes
@@ -239,10 +251,10 @@ class Roofs:
         if self._isa is None:
             return {"bound_by": bound_by, "roof": None, "share": None}
         if n_prompt:
-            roof = machine.int8_peak(self._isa, self._n_threads)
+            roof = machine.int8_peak(self._isa, n_threads)
             needed = macs_per_token(self._program)
         else:
-            roof = machine.read_bandwidth(self._n_threads)
+            roof = machine.read_bandwidth(n_threads)
             needed = weight_bytes(self._program, self._tensors)
             needed += kv_bytes(self._program, n_depth + n_gen // 2)
         share = rate * needed / roof if roof else None

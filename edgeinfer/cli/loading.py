@@ -30,6 +30,7 @@ def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
             name,
             n_ctx=flags.n_ctx,
             n_threads=flags.n_threads or None,
+            n_threads_batch=flags.n_threads_batch or None,
             backend=flags.backend,
             progress=on_load,
         )

@@ -59,6 +59,10 @@ class LoadFlags:
         int | None,
         Option("--threads", "-t", help="Threads (default: what affinity and quota allow)."),
     ] = None
+    n_threads_batch: Annotated[
+        int | None,
+        Option("--threads-batch", "-tb", help="Threads that read prompts (default: as -t)."),
+    ] = None
     n_ctx: Annotated[
         int | None,
         Option("--ctx-size", "--ctx", "-c", help="Longest conversation in tokens."),

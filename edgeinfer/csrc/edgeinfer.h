@@ -118,10 +118,12 @@ typedef struct {
     const int32_t *wanted;                         /* (n_wanted,) ascending rows */
 } ei_batch;
 
-/* isa: a name of ei_isa_levels. n_batch: most tokens of a step. NULL: unknown isa or out of memory. */
-ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_batch, int32_t n_pages);
+/* isa: a name of ei_isa_levels. n_threads: for steps of up to 8 tokens; n_threads_batch: for longer ones. n_batch: most
+ * tokens of a step. NULL: unknown isa or out of memory. */
+ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_threads_batch, int32_t n_batch, int32_t n_pages);
 void ei_exec_free(ei_exec *exec);
 int32_t ei_exec_threads(const ei_exec *exec);
+int32_t ei_exec_threads_batch(const ei_exec *exec);
 size_t ei_exec_weight_bytes(const ei_exec *exec);
 size_t ei_exec_state_bytes(const ei_exec *exec);
 

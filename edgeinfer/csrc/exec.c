@@ -19,18 +19,20 @@ static bool grow(void **at, int32_t *room, int32_t n, size_t size) {
     (grow((void **)&(list).at, &(list).room, (list).n, sizeof *(list).at) ? ((list).at[(list).n] = (item), (list).n++) \
                                                                           : -1)
 
-ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_batch, int32_t n_pages) {
+ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_threads_batch, int32_t n_batch, int32_t n_pages) {
     const ei_kernels *kernels = ei_kernels_of(isa);
-    if (!kernels || n_threads < 1 || n_batch < 1 || n_pages < 1) return NULL;
+    if (!kernels || n_threads < 1 || n_threads_batch < 1 || n_batch < 1 || n_pages < 1) return NULL;
     ei_exec *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     e->kernels = kernels, e->n_batch = n_batch, e->n_pages = n_pages, e->logits = -1;
-    e->pool = ei_pool_new(n_threads);
+    e->pool = ei_pool_new(max_i32(n_threads, n_threads_batch));
     if (!e->pool) {
         free(e);
         return NULL;
     }
     e->n_threads = ei_pool_size(e->pool);
+    e->n_threads_few = min_i32(n_threads, e->n_threads);
+    e->n_threads_many = min_i32(n_threads_batch, e->n_threads);
     return e;
 }
 
@@ -46,7 +48,8 @@ void ei_exec_free(ei_exec *e) {
     free(e);
 }
 
-int32_t ei_exec_threads(const ei_exec *e) { return e->n_threads; }
+int32_t ei_exec_threads(const ei_exec *e) { return e->n_threads_few; }
+int32_t ei_exec_threads_batch(const ei_exec *e) { return e->n_threads_many; }
 size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes; }
 size_t ei_exec_state_bytes(const ei_exec *e) { return e->state_bytes; }
 

@@ -61,7 +61,9 @@ typedef struct {
 struct ei_exec {
     const ei_kernels *kernels;
     ei_pool *pool;
-    int32_t n_threads, n_batch, n_pages, logits;
+    int32_t n_batch, n_pages, logits;
+    int32_t n_threads_few, n_threads_many; /* for steps of at most a tile of tokens, for longer ones */
+    int32_t n_threads;                     /* of the step in progress; while memory is laid out, of the pool */
     EI_LIST(ei_weight) weights;
     EI_LIST(const float *) vectors;
     EI_LIST(ei_value) values;

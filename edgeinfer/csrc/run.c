@@ -49,6 +49,9 @@ int32_t ei_exec_run(ei_exec *e, const ei_batch *batch, const volatile int32_t *c
         batch->n_wanted > batch->n_tokens || !e->weight_memory)
         return EI_BAD_ARGUMENT;
     e->batch = batch;
+    /* up to a tile of tokens a step is bound by memory, as one token is */
+    e->n_threads = batch->n_tokens <= EI_TILE ? e->n_threads_few : e->n_threads_many;
+    ei_pool_use(e->pool, e->n_threads);
     if (!plan(e)) return EI_NO_MEMORY;
     return ei_pool_run(e->pool, e, e->jobs, e->n_jobs, cancel);
 }

@@ -65,7 +65,8 @@ struct ei_pool {
     _Atomic int32_t cancelled;
     _Alignas(LINE) _Atomic uint32_t runs_done;
     _Atomic int32_t quit;
-    bed workers_bed, caller_bed;
+    _Atomic int32_t n_active; /* members that take part; those above it sleep in their own bed */
+    bed workers_bed, reserve_bed, caller_bed;
     int32_t n_threads;
     pid_t pid;
     int64_t last_end_ns;
@@ -139,6 +140,8 @@ static void bed_wake(bed *b, int32_t n) {
 #endif
 }
 
+static inline int32_t n_active(ei_pool *pool) { return atomic_load_explicit(&pool->n_active, memory_order_relaxed); }
+
 /* The kernel often wakes a worker of an idle pool on its waker's own CPU, where it waits for
    milliseconds: keep it off that CPU until it runs its first chunk. */
 static void narrow_affinity(ei_pool *pool) {
@@ -148,7 +151,7 @@ static void narrow_affinity(ei_pool *pool) {
     cpu_set_t others = pool->inherited;
     if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &others)) return;
     CPU_CLR(cpu, &others);
-    for (int32_t i = 1; i < pool->n_threads && i < pool->n_cpus; i++) {
+    for (int32_t i = 1; i < n_active(pool) && i < pool->n_cpus; i++) {
         worker *w = &pool->workers[i];
         int32_t tid = atomic_load_explicit(&w->tid, memory_order_relaxed);
         if (tid && sched_setaffinity(tid, sizeof others, &others) == 0)
@@ -188,7 +191,7 @@ static void run_whole(ei_pool *pool, const ei_job *job, int32_t thread) {
 static void advance(ei_pool *pool, int32_t thread) {
     while (pool->next_job < pool->n_jobs && !is_cancelled(pool)) {
         const ei_job *job = &pool->jobs[pool->next_job++];
-        if (job->n_chunks <= 1 || pool->n_threads == 1) {
+        if (job->n_chunks <= 1 || n_active(pool) == 1) {
             run_whole(pool, job, thread);
             continue;
         }
@@ -211,8 +214,9 @@ static int32_t claim_rest(ei_pool *pool, uint64_t ticket) {
     return 0;
 }
 
-/* Run one chunk of the current job if one is left. */
+/* Run one chunk of the current job if one is left. A member that was active a moment ago may still claim one. */
 static bool work(ei_pool *pool, int32_t thread) {
+    if (thread >= n_active(pool)) return false;
     uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     do {
         if ((uint32_t)ticket == 0) return false;
@@ -228,28 +232,32 @@ static bool work(ei_pool *pool, int32_t thread) {
     return true;
 }
 
-/* Whether a thread has nothing to do: no chunk to claim, and no reason to leave. */
-static bool must_wait(ei_pool *pool, bool is_caller, uint32_t run) {
-    if ((uint32_t)atomic_load(&pool->ticket) != 0) return false;
-    return is_caller ? atomic_load(&pool->runs_done) != run : !atomic_load(&pool->quit);
+static bed *bed_of(ei_pool *pool, int32_t thread) {
+    if (thread == 0) return &pool->caller_bed;
+    return thread < atomic_load(&pool->n_active) ? &pool->workers_bed : &pool->reserve_bed;
+}
+
+/* Whether a thread that sleeps in this bed has nothing to do: no chunk to claim, and no reason to leave. */
+static bool must_wait(ei_pool *pool, const bed *b, uint32_t run) {
+    if (b != &pool->reserve_bed && (uint32_t)atomic_load(&pool->ticket) != 0) return false;
+    return b == &pool->caller_bed ? atomic_load(&pool->runs_done) != run : !atomic_load(&pool->quit);
 }
 
 static void wait_for_work(ei_pool *pool, int32_t thread, uint32_t run) {
-    bool is_caller = thread == 0;
     int64_t until = 0;
-    while (must_wait(pool, is_caller, run)) {
+    for (;;) {
+        bed *b = bed_of(pool, thread);
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
+            if (!must_wait(pool, b, run)) return;
             pause_cpu();
-            if (!must_wait(pool, is_caller, run)) return;
         }
         int64_t now = now_ns();
         if (until == 0) until = now + SPIN_NS;
-        if (now < until) continue;
+        if (now < until && b != &pool->reserve_bed) continue;
         restore_affinity(pool, thread);
-        bed *b = is_caller ? &pool->caller_bed : &pool->workers_bed;
         atomic_fetch_add(&b->n_asleep, 1);
         uint32_t seen = atomic_load(&b->word);
-        if (must_wait(pool, is_caller, run)) bed_sleep(b, seen);
+        if (b == bed_of(pool, thread) && must_wait(pool, b, run)) bed_sleep(b, seen);
         atomic_fetch_sub(&b->n_asleep, 1);
         until = 0;
     }
@@ -305,18 +313,30 @@ ei_pool *ei_pool_new(int32_t n_threads) {
     if (!pool) return NULL;
     pool->workers = new_lines(sizeof(worker) * (size_t)n_threads);
     if (!pool->workers || !bed_make(&pool->workers_bed)) return release(pool), NULL;
-    if (!bed_make(&pool->caller_bed)) return bed_unmake(&pool->workers_bed), release(pool), NULL;
+    if (!bed_make(&pool->reserve_bed)) return bed_unmake(&pool->workers_bed), release(pool), NULL;
+    if (!bed_make(&pool->caller_bed))
+        return bed_unmake(&pool->workers_bed), bed_unmake(&pool->reserve_bed), release(pool), NULL;
     pthread_mutex_init(&pool->turn, NULL);
     pool->pid = getpid();
 #ifdef __linux__
     if (sched_getaffinity(0, sizeof pool->inherited, &pool->inherited) == 0) pool->n_cpus = CPU_COUNT(&pool->inherited);
 #endif
+    atomic_store(&pool->n_active, n_threads); /* before the workers look where they belong */
     /* the workers read n_threads only after the first ticket, which is stored after this */
     pool->n_threads = start_workers(pool, n_threads);
+    atomic_store(&pool->n_active, pool->n_threads);
     return pool;
 }
 
 int32_t ei_pool_size(const ei_pool *pool) { return pool->n_threads; }
+
+void ei_pool_use(ei_pool *pool, int32_t n_threads) {
+    n_threads = n_threads < 1 ? 1 : n_threads > pool->n_threads ? pool->n_threads : n_threads;
+    if (getpid() != pool->pid || atomic_exchange(&pool->n_active, n_threads) == n_threads) return;
+    /* whoever sleeps where he no longer belongs changes beds */
+    bed_wake(&pool->workers_bed, INT_MAX);
+    bed_wake(&pool->reserve_bed, INT_MAX);
+}
 
 int32_t ei_pool_run(ei_pool *pool, void *context, const ei_job *jobs, int32_t n_jobs, const volatile int32_t *cancel) {
     /* before the lock, which another thread may have held when the process was forked */
@@ -330,12 +350,12 @@ int32_t ei_pool_run(ei_pool *pool, void *context, const ei_job *jobs, int32_t n_
     pool->cancel = cancel;
     atomic_store_explicit(&pool->cancelled, 0, memory_order_relaxed);
     uint32_t run = atomic_load(&pool->runs_done) + 1;
-    if (pool->n_threads > 1 && now_ns() - pool->last_end_ns >= IDLE_NS) narrow_affinity(pool);
+    if (n_active(pool) > 1 && now_ns() - pool->last_end_ns >= IDLE_NS) narrow_affinity(pool);
     advance(pool, 0);
     while (atomic_load_explicit(&pool->runs_done, memory_order_acquire) != run)
         if (!work(pool, 0)) wait_for_work(pool, 0, run);
     int32_t cancelled = atomic_load_explicit(&pool->cancelled, memory_order_relaxed);
-    if (pool->n_threads > 1) pool->last_end_ns = now_ns();
+    if (n_active(pool) > 1) pool->last_end_ns = now_ns();
     ei_fp_leave(fp_state);
     pthread_mutex_unlock(&pool->turn);
     return cancelled ? EI_CANCELLED : EI_OK;
@@ -347,8 +367,10 @@ void ei_pool_free(ei_pool *pool) {
     if (getpid() == pool->pid) {
         atomic_store(&pool->quit, 1);
         bed_wake(&pool->workers_bed, INT_MAX);
+        bed_wake(&pool->reserve_bed, INT_MAX);
         for (int32_t i = 1; i < pool->n_threads; i++) pthread_join(pool->workers[i].handle, NULL);
         bed_unmake(&pool->workers_bed);
+        bed_unmake(&pool->reserve_bed);
         bed_unmake(&pool->caller_bed);
         pthread_mutex_destroy(&pool->turn);
     }

@@ -21,6 +21,9 @@ ei_pool *ei_pool_new(int32_t n_threads);
 
 int32_t ei_pool_size(const ei_pool *pool);
 
+/* Let the runs that follow have n_threads members, the caller included; the others sleep. At first all take part. */
+void ei_pool_use(ei_pool *pool, int32_t n_threads);
+
 /* Run the jobs in order. Every chunk of a job ends before any chunk of the next begins, and sees
    what they wrote; the chunks of one job run in any order, on any thread. A non-zero *cancel skips
    the chunks not yet begun. Calls from several threads take turns; a chunk may not call it.

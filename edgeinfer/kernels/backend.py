@@ -18,6 +18,7 @@ from edgeinfer.program.program import Program
 from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
+LEAST = {"n_ctx": 1, "n_pages": 1, "n_batch": 1, "n_threads": 0, "n_threads_batch": 0}
 BACKENDS = ("native", "reference")  # best first
 
 Ids: TypeAlias = npt.NDArray[np.int32]
@@ -32,18 +33,20 @@ class Limits:
 
     n_ctx: longest sequence, in tokens. n_pages: KV pages that may exist at once; each holds
     PAGE_LEN positions of one sequence in every KV layer. n_batch: most tokens in one step.
-    n_threads: 0 takes the count from the process's affinity and CPU quota. kv_type: how keys and
-    values are stored, "f16" (the reference backend keeps float32 whatever it says).
+    n_threads: 0 takes the count from the process's affinity and CPU quota. n_threads_batch: that of
+    long steps, more than the few tokens that are bound by memory; 0 is n_threads. kv_type: how keys
+    and values are stored, "f16" (the reference backend keeps float32 whatever it says).
     """
 
     n_ctx: int
     n_pages: int
     n_batch: int = 512
     n_threads: int = 0
+    n_threads_batch: int = 0
     kv_type: str = "f16"
 
     def __post_init__(self) -> None:
-        for name, least in (("n_ctx", 1), ("n_pages", 1), ("n_batch", 1), ("n_threads", 0)):
+        for name, least in LEAST.items():
             found = getattr(self, name)
             if not least <= found < 1 << 31:
                 raise InvalidParameterError(
@@ -96,6 +99,7 @@ class Executable(Protocol):
 
     n_vocab: int
     n_threads: int
+    n_threads_batch: int
     weights_bytes: int
     state_bytes: int
 

@@ -17,6 +17,7 @@ class CountingExecutable:
     def __init__(self, limits):
         self.limits = limits
         self.n_threads = limits.n_threads or 2
+        self.n_threads_batch = limits.n_threads_batch or self.n_threads
         self.steps = []
         self.closed = False
 
@@ -97,6 +98,11 @@ def test_lists_measure_every_combination(executables, smollm2_path, capsys):
     found = [(result["n_threads"], result["test"]) for result in results]
     assert found == [(t, test) for t in (1, 2) for test in ("pp8", "pp16", "tg4")]
     assert [executable.limits.n_ctx for executable in executables] == [16, 16]
+
+
+def test_prompts_may_have_a_thread_count_of_their_own(executables, smollm2_path, capsys):
+    results = bench(smollm2_path, capsys, "-p", "8", "-n", "4", "-r", "1", "-t", "1,2", "-tb", "3")
+    assert [result["n_threads"] for result in results] == [3, 1, 3, 2]
 
 
 def test_table_is_in_the_words_of_the_field(executables, smollm2_path, capsys):

@@ -121,6 +121,14 @@ def test_load_flags(models, model_file):
     assert main(["run", model_file, "-p", "x", "-t", "3", "-c", "99", "--backend", "native"]) == 0
     options = models[0].load_options
     assert (options["n_threads"], options["n_ctx"], options["backend"]) == (3, 99, "native")
+    assert options["n_threads_batch"] is None
+
+
+@pytest.mark.parametrize("flag", ["-tb", "--threads-batch"])
+def test_prompts_may_have_a_thread_count_of_their_own(models, model_file, flag):
+    assert main(["run", model_file, "-p", "x", "-t", "3", flag, "5"]) == 0
+    options = models[0].load_options
+    assert (options["n_threads"], options["n_threads_batch"]) == (3, 5)
 
 
 def test_escapes_are_read_only_when_asked_for(models, model_file, capsys):

@@ -127,6 +127,42 @@ static void test_a_job_may_have_a_million_chunks(void) {
     ei_pool_free(pool);
 }
 
+/* Waits, but not for ever, until a second thread has come. */
+static _Atomic uint32_t seen_threads;
+static void meeting_chunk(void *context, const void *op, int32_t chunk, int32_t thread) {
+    count_chunk(context, op, chunk, thread);
+    atomic_fetch_or(&seen_threads, 1u << thread);
+    for (int i = 0; i < 10000 && (seen_threads & (seen_threads - 1)) == 0; i++) usleep(1000);
+}
+
+static void test_members_are_sent_to_sleep_and_called_back(void) {
+    static work_state s;
+    ei_job jobs[MOST_JOBS], alone = {count_chunk, NULL, 64}, meeting = {meeting_chunk, NULL, 4};
+    ei_pool *pool = ei_pool_new(4);
+    s.size = 4;
+    for (int round = 0; round < 400; round++) {
+        ei_pool_use(pool, (int32_t)next_random(6));
+        memset(s.n_runs, 0, sizeof s.n_runs);
+        int32_t n = random_jobs(&s, jobs);
+        CHECK(ei_pool_run(pool, &s, jobs, n, NULL) == EI_OK);
+        check_results(&s, n);
+        if (round % 50 == 49) usleep(2000);
+    }
+    for (int32_t n_threads = 2; n_threads <= 4; n_threads++) {
+        ei_pool_use(pool, 1);
+        n_counted = 0;
+        CHECK(ei_pool_run(pool, NULL, &alone, 1, NULL) == EI_OK && n_counted == 64);
+        usleep(2000);
+        ei_pool_use(pool, n_threads);
+        seen_threads = 0;
+        CHECK(ei_pool_run(pool, NULL, &meeting, 1, NULL) == EI_OK);
+        CHECK(seen_threads > 1);
+    }
+    ei_pool_use(pool, 1);
+    usleep(2000);
+    ei_pool_free(pool);
+}
+
 static int32_t cancel_flag;
 static void cancelling_chunk(void *context, const void *op, int32_t chunk, int32_t thread) {
     count_chunk(context, op, chunk, thread);
@@ -284,6 +320,7 @@ static void test_quota_is_the_tightest_around_the_process(void) {
 int main(void) {
     test_jobs_run_in_order_on_any_number_of_threads();
     test_empty_lists_are_done_at_once();
+    test_members_are_sent_to_sleep_and_called_back();
     test_a_job_may_have_a_million_chunks();
     test_cancel_skips_the_rest_and_leaves_the_pool_usable();
     test_a_forked_child_is_told_and_the_parent_goes_on();

@@ -23,7 +23,7 @@ class FakeExecutable:
     """Keep one hash a slot; record the shape of every step."""
 
     n_vocab = N_VOCAB
-    n_threads = 1
+    n_threads = n_threads_batch = 1
     weights_bytes = 0
     state_bytes = 0
 

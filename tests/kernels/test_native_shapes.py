@@ -212,6 +212,23 @@ def test_absurdly_many_threads_are_clamped(tmp_path: Path) -> None:
     assert (bits[0] == bits[1]).all()
 
 
+@pytest.mark.parametrize(("few", "many"), [(1, 3), (3, 1), (2, 5)])
+def test_prompts_with_a_thread_count_of_their_own_give_the_same_bits(
+    executable: Executable, tmp_path: Path, few: int, many: int
+) -> None:
+    limits = replace(LIMITS, n_threads=few, n_threads_batch=many)
+    with tiny.open_model(tmp_path, *tiny.llama()) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        made = BACKEND.compile(program, file.tensors, limits)
+        assert (made.n_threads, made.n_threads_batch) == (few, many)
+        for _ in range(20):  # the pool grows and shrinks from step to step
+            for steps in ((TOKENS[:60], 0), (TOKENS[60:61], 60), (TOKENS[61:69], 61)):
+                batch = one_sequence(*steps, [0])
+                found, expected = made.run(batch), executable.run(batch)
+                assert (found.view(np.uint32) == expected.view(np.uint32)).all()
+        made.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_is_refused_and_does_not_hang(executable: Executable) -> None:
     """The pool's threads stay in the parent; the parent goes on as before."""

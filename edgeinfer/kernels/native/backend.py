@@ -80,9 +80,10 @@ class _Build:
         self.program, self.tensors, self.limits = program, tensors, limits
         self.formats = ffi.string(lib.ei_format_names()).decode().split()
         n_threads = limits.n_threads or lib.ei_default_threads()
-        self.exec = lib.ei_exec_new(level.encode(), n_threads, limits.n_batch, limits.n_pages)
+        counts = (n_threads, limits.n_threads_batch or n_threads)
+        self.exec = lib.ei_exec_new(level.encode(), *counts, limits.n_batch, limits.n_pages)
         if self.exec == ffi.NULL:
-            raise ResourceError(f"native backend: no memory for {n_threads} threads")
+            raise ResourceError(f"native backend: no memory for {max(counts)} threads")
         self.keep: list[object] = []  # memory the executable points into
         self._weights: dict[tuple[str, bool], int] = {}
         self._vectors: dict[tuple[str, int], int] = {}
@@ -257,6 +258,7 @@ class NativeExecutable:
         self._batch = build.ffi.new("ei_batch *")
         self.n_vocab = n_vocab
         self.n_threads = int(self._lib.ei_exec_threads(self._exec))
+        self.n_threads_batch = int(self._lib.ei_exec_threads_batch(self._exec))
         self.weights_bytes = int(self._lib.ei_exec_weight_bytes(self._exec))
         self.state_bytes = int(self._lib.ei_exec_state_bytes(self._exec))
         n_bytes = 4 * self._limits.n_batch * n_vocab

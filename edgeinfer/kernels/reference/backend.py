@@ -29,7 +29,7 @@ from edgeinfer.quant.tensor import Tensor
 class ReferenceExecutable:
     """A program over decoded weights."""
 
-    n_threads = 1
+    n_threads = n_threads_batch = 1
 
     def __init__(
         self, program: Program, limits: Limits, weights: Weights, pages: Mapping[int, KvPages]

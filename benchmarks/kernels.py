@@ -20,8 +20,9 @@ from unittest.mock import patch
 import numpy as np
 
 from edgeinfer.cli.machine import cpu_name
+from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import PAGE_LEN, Batch, Executable, Limits
-from edgeinfer.kernels.native import isa, precision
+from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native._native import ffi, lib  # noqa: TID251
 from edgeinfer.kernels.native.backend import BACKEND
 from edgeinfer.program.builder import Builder

@@ -82,7 +82,7 @@ def load(
         n_threads: 1 to 512. None takes what the process's CPU affinity and quota allow.
         n_threads_batch: 1 to 512, for reading prompts (steps of more than 8 tokens). None takes
             n_threads. Answers are the same whatever the counts.
-        backend: "auto" (the fastest that runs here), "native" or "reference".
+        backend: "auto" (the fastest that runs here), "native", "jit" or "reference".
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is
             "download" or "weights". What it raises ends the load.
 

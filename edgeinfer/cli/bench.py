@@ -81,7 +81,7 @@ def bench(
     n_batch: Annotated[
         int, Option("--batch-size", "-b", min=1, help="Most tokens in one step.")
     ] = 512,
-    backend: Annotated[str, Option("--backend", help="auto, native or reference.")] = "auto",
+    backend: Annotated[str, Option("--backend", help="auto, native, jit or reference.")] = "auto",
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure the speed of a model on this machine.

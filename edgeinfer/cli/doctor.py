@@ -19,6 +19,7 @@ from edgeinfer.cli.progress import amount
 
 OPTIONAL = {
     "huggingface_hub": ("models named hf:owner/repo:QUANT", "pip install 'edgeinfer[hub]'"),
+    "numba": ("the backend jit, for where no C compiler is", "pip install 'edgeinfer[numba]'"),
 }
 INDENT = 13
 PACKAGES = (

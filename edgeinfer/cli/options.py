@@ -68,7 +68,7 @@ class LoadFlags:
         Option("--ctx-size", "--ctx", "-c", help="Longest conversation in tokens."),
     ] = None
     backend: Annotated[
-        str, Option("--backend", help="auto, native or reference.", show_default=True)
+        str, Option("--backend", help="auto, native, jit or reference.", show_default=True)
     ] = "auto"
 
 

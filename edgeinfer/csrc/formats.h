@@ -19,7 +19,7 @@
  * Codes are the signed values (IQ4: the table's); a kernel may add a bias to them and take bias*s back, which is exact.
  * One scale per 16 for every format, against llama.cpp's 32 and 256: it costs about a tenth of the integer kernels'
  * speed, halves the divergence from the float32 model at least, and lets all consumers of a value share one
- * quantization whatever their formats. kernels/native/precision.py says where activations are fine, and measures both.
+ * quantization whatever their formats. kernels/precision.py says where activations are fine, and measures both.
  */
 #ifndef EI_FORMATS_H
 #define EI_FORMATS_H

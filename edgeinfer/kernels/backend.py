@@ -19,7 +19,7 @@ from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
 LEAST = {"n_ctx": 1, "n_pages": 1, "n_batch": 1, "n_threads": 0, "n_threads_batch": 0}
-BACKENDS = ("native", "reference")  # best first
+BACKENDS = ("native", "jit", "reference")  # best first
 
 Ids: TypeAlias = npt.NDArray[np.int32]
 Progress: TypeAlias = Callable[[int, int], None]  # bytes of weights done, bytes of all weights

@@ -74,7 +74,7 @@ def test_choose_finds_a_backend_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["", "gpu", "../native", "backend"])
 def test_an_unknown_backend_lists_the_known(name: str) -> None:
-    with pytest.raises(InvalidParameterError, match="auto, native, reference"):
+    with pytest.raises(InvalidParameterError, match="auto, native, jit, reference"):
         choose(name)
 
 

@@ -20,8 +20,9 @@ from edgeinfer.errors import (
     ModelClosedError,
     UnsupportedModelError,
 )
+from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import Cancel, Executable, Limits
-from edgeinfer.kernels.native import isa, precision
+from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from edgeinfer.quant.formats import FORMATS

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from edgeinfer.kernels.native import precision
+from edgeinfer.kernels import precision
 from edgeinfer.kernels.native.heads import plan_heads
 from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Kind, Routing
 from edgeinfer.kernels.native.uses import Uses

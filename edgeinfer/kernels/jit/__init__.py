@@ -1,0 +1,1 @@
+"""Run programs on kernels that numba compiles for this CPU: the fallback where C was not."""

@@ -1,0 +1,275 @@
+"""The attention kernel: query heads of one KV head, over pages, in chunks of 256 positions.
+
+The steps are the law at the head of csrc/ops/attention_template.h, bit for bit. Keys and values
+are f16: a page holds, for each KV head, keys as [dim][64 positions] and values as
+[64 positions][dim]. A thread converts a chunk of both to float32 once for all rows of its piece.
+"""
+
+from typing import Any
+
+from edgeinfer.kernels.backend import PAGE_LEN
+from edgeinfer.kernels.jit.compiler import inlined, kernel
+from edgeinfer.kernels.jit.elementary import exp, exp_of, softcapped
+from edgeinfer.kernels.jit.jobs import take
+from edgeinfer.kernels.jit.rows import load_lanes, store_lanes
+from edgeinfer.kernels.jit.verbs import (
+    f32_from_bits,
+    fma,
+    load_f32,
+    load_i32,
+    load_i64,
+    store_f32,
+    vf_add,
+    vf_fma,
+    vf_from_f16,
+    vf_largest,
+    vf_load,
+    vf_max,
+    vf_mul,
+    vf_set,
+    vf_store,
+    vf_sub,
+    vf_sum,
+)
+
+Lanes = Any
+CHUNK = 256  # positions whose softmax is computed together; part of the law
+MOST_ROWS = (
+    32  # tokens of a span by query heads of a KV head; a larger group has spans of one token
+)
+MINUS_INFINITY = 0xFF800000
+
+# The numbers that describe one span: tokens of one sequence that stand together.
+SPAN_NUMBERS = 4
+FIRST_ROW, N_TOKENS, PAGES, FIRST_POSITION = range(4)
+
+
+def scratch_bytes(key_dim: int, value_dim: int, group: int) -> int:
+    """Return what one thread needs."""
+    rows, lines = max(MOST_ROWS, group), padded(value_dim)
+    n_floats = CHUNK * (key_dim + lines + 2) + rows * (lines + 2) + padded(key_dim) + lines
+    return 4 * n_floats + 4096
+
+
+def tokens_of_span(group: int) -> int:
+    """Return the most tokens of a span."""
+    return max(1, MOST_ROWS // group)
+
+
+def padded(dim: int) -> int:
+    """Round up to whole vectors."""
+    return (dim + 15) // 16 * 16
+
+
+@inlined
+def whole(dim: int) -> int:
+    return (dim + 15) // 16 * 16
+
+
+@inlined
+def minus_infinity() -> float:
+    number: float = f32_from_bits(MINUS_INFINITY)
+    return number
+
+
+@inlined
+def convert_keys(source: int, dim: int, to: int) -> None:
+    """One page: [dim][64] f16 to rows of 256 floats."""
+    for d in range(dim):
+        for i in range(0, PAGE_LEN, 16):
+            vf_store(to + 4 * (CHUNK * d + i), vf_from_f16(source + 2 * (PAGE_LEN * d + i)))
+
+
+@inlined
+def convert_values(source: int, dim: int, to: int) -> None:
+    """One page: [64][dim] f16 to rows of whole vectors."""
+    for i in range(PAGE_LEN):
+        for d in range(0, dim, 16):
+            vf_store(to + 4 * (whole(dim) * i + d), vf_from_f16(source + 2 * (dim * i + d)))
+
+
+@inlined
+def score(q: int, dim: int, keys: int, low: int, high: int, scores: int) -> None:
+    """Scores of positions low .. high-1 of the chunk, and of those around them up to whole 64."""
+    for p in range(low // 64 * 64, high, 64):
+        s0, s1, s2, s3 = vf_set(0.0), vf_set(0.0), vf_set(0.0), vf_set(0.0)
+        for d in range(dim):
+            x, at = vf_set(load_f32(q + 4 * d)), keys + 4 * (CHUNK * d + p)
+            s0 = vf_fma(x, vf_load(at), s0)
+            s1 = vf_fma(x, vf_load(at + 64), s1)
+            s2 = vf_fma(x, vf_load(at + 128), s2)
+            s3 = vf_fma(x, vf_load(at + 192), s3)
+        vf_store(scores + 4 * p, s0)
+        vf_store(scores + 4 * p + 64, s1)
+        vf_store(scores + 4 * p + 128, s2)
+        vf_store(scores + 4 * p + 192, s3)
+
+
+@inlined
+def soften(scores: int, low: int, high: int, cap: float, inverse_cap: float, ml: int) -> None:
+    """Scores to weights; their largest score and their sum go to ml."""
+    start, end = low // 16 * 16, (high + 15) // 16 * 16
+    if cap > 0:
+        for i in range(start, end, 16):
+            vf_store(scores + 4 * i, softcapped(vf_load(scores + 4 * i), cap, inverse_cap))
+    for i in range(start, low):
+        store_f32(scores + 4 * i, minus_infinity())
+    for i in range(high, end):
+        store_f32(scores + 4 * i, minus_infinity())
+    most, total = vf_set(minus_infinity()), vf_set(0.0)
+    for i in range(start, end, 16):
+        most = vf_max(vf_load(scores + 4 * i), most)
+    largest = vf_largest(most)
+    for i in range(start, end, 16):
+        weights = exp(vf_sub(vf_load(scores + 4 * i), vf_set(largest)))
+        vf_store(scores + 4 * i, weights)
+        total = vf_add(total, weights)
+    sum_ = vf_sum(total)
+    store_f32(ml, largest if sum_ == sum_ else sum_)
+    store_f32(ml + 4, sum_)
+
+
+@inlined
+def weigh(weights: int, low: int, high: int, values: int, dim: int, o: int) -> None:
+    """o = the sum of weight * value, position by position."""
+    step = 4 * whole(dim)
+    for d in range(0, whole(dim), 64):
+        if d + 64 <= whole(dim):
+            a0, a1, a2, a3 = vf_set(0.0), vf_set(0.0), vf_set(0.0), vf_set(0.0)
+            for i in range(low, high):
+                w, at = vf_set(load_f32(weights + 4 * i)), values + step * i + 4 * d
+                a0 = vf_fma(w, vf_load(at), a0)
+                a1 = vf_fma(w, vf_load(at + 64), a1)
+                a2 = vf_fma(w, vf_load(at + 128), a2)
+                a3 = vf_fma(w, vf_load(at + 192), a3)
+            vf_store(o + 4 * d, a0)
+            vf_store(o + 4 * d + 64, a1)
+            vf_store(o + 4 * d + 128, a2)
+            vf_store(o + 4 * d + 192, a3)
+        else:
+            for e in range(d, whole(dim), 16):
+                acc = vf_set(0.0)
+                for i in range(low, high):
+                    w = vf_set(load_f32(weights + 4 * i))
+                    acc = vf_fma(w, vf_load(values + step * i + 4 * e), acc)
+                vf_store(o + 4 * e, acc)
+
+
+@inlined
+def merge(ml: int, o: int, chunk_ml: int, chunk_o: int, dim: int) -> None:
+    """Join a chunk's m, l and o to those of the chunks before it."""
+    m, mc = load_f32(ml), load_f32(chunk_ml)
+    lc = load_f32(chunk_ml + 4)
+    if mc == minus_infinity():
+        return
+    if m == minus_infinity():
+        store_f32(ml, mc)
+        store_f32(ml + 4, lc)
+        for d in range(0, whole(dim), 16):
+            vf_store(o + 4 * d, vf_load(chunk_o + 4 * d))
+        return
+    largest = m if m > mc else mc
+    a, b = exp_of(m - largest), exp_of(mc - largest)
+    store_f32(ml, largest)
+    store_f32(ml + 4, fma(load_f32(ml + 4), a, lc * b))
+    for d in range(0, whole(dim), 16):
+        part = vf_mul(vf_load(chunk_o + 4 * d), vf_set(b))
+        vf_store(o + 4 * d, vf_fma(vf_load(o + 4 * d), vf_set(a), part))
+
+
+@inlined
+def finish(ml: int, o: int, sink: int, dim: int, out: int) -> None:
+    """out = o / l; the sink is one more logit in the sum, without a value."""
+    m, total, a = load_f32(ml), load_f32(ml + 4), f32_from_bits(0x3F800000)
+    one = a
+    if sink != 0:
+        logit = load_f32(sink)
+        largest = m if m > logit else logit
+        a = exp_of(m - largest)
+        total = fma(total, a, exp_of(logit - largest))
+    by = vf_set((one / total) * a)
+    for d in range(0, dim, 16):
+        store_lanes(out + 4 * d, vf_mul(vf_load(o + 4 * d), by), dim - d)
+
+
+@inlined
+def scale_query(q: int, dim: int, by: float, to: int) -> None:
+    for d in range(0, dim, 16):
+        vf_store(to + 4 * d, vf_mul(load_lanes(q + 4 * d, dim - d), vf_set(by)))
+
+
+@kernel
+def attention(
+    job: int,
+    thread: int,
+    n_pieces: int,
+    spans: int,
+    n_kv_heads: int,
+    group: int,
+    key_dim: int,
+    value_dim: int,
+    keys: int,
+    values: int,
+    q: int,
+    out: int,
+    by: float,
+    cap: float,
+    inverse_cap: float,
+    window: int,
+    sinks: int,
+    scratch: int,
+    scratch_size: int,
+) -> None:
+    """Piece i: KV head i % n_kv_heads of span i // n_kv_heads from the end, where most is seen."""
+    lines = whole(value_dim)
+    chunk_keys = scratch + thread * scratch_size
+    chunk_values = chunk_keys + 4 * CHUNK * key_dim
+    scores = chunk_values + 4 * CHUNK * lines
+    scaled = scores + 4 * CHUNK
+    chunk_o = scaled + 4 * whole(key_dim)
+    chunk_ml = chunk_o + 4 * lines
+    state = chunk_ml + 64
+    state_size = 4 * lines + 8
+    piece = take(job)
+    while piece < n_pieces:
+        span = spans + 8 * SPAN_NUMBERS * ((n_pieces - 1 - piece) // n_kv_heads)
+        head = piece % n_kv_heads
+        n_tokens, pages = load_i64(span + 8 * N_TOKENS), load_i64(span + 8 * PAGES)
+        first_row, start = load_i64(span + 8 * FIRST_ROW), load_i64(span + 8 * FIRST_POSITION)
+        end = start + n_tokens  # beyond the last position
+        for r in range(n_tokens * group):
+            store_f32(state + state_size * r, minus_infinity())
+            store_f32(state + state_size * r + 4, f32_from_bits(0))
+        first = max(0, start + 1 - window) if window != 0 else 0
+        for chunk in range(first // CHUNK * CHUNK, end, CHUNK):
+            for p in range(
+                max(first, chunk) // PAGE_LEN * PAGE_LEN, min(end, chunk + CHUNK), PAGE_LEN
+            ):
+                page = load_i32(pages + 4 * (p // PAGE_LEN)) * n_kv_heads + head
+                convert_keys(
+                    keys + 2 * PAGE_LEN * key_dim * page, key_dim, chunk_keys + 4 * (p - chunk)
+                )
+                convert_values(
+                    values + 2 * PAGE_LEN * value_dim * page,
+                    value_dim,
+                    chunk_values + 4 * lines * (p - chunk),
+                )
+            for r in range(n_tokens * group):
+                token = r // group
+                seen = max(0, start + token + 1 - window) if window != 0 else 0
+                low, high = max(seen - chunk, 0), min(start + token + 1 - chunk, CHUNK)
+                if low >= high:
+                    continue
+                number = ((first_row + token) * n_kv_heads + head) * group + r % group
+                scale_query(q + 4 * key_dim * number, key_dim, by, scaled)
+                score(scaled, key_dim, chunk_keys, low, high, scores)
+                soften(scores, low, high, cap, inverse_cap, chunk_ml)
+                weigh(scores, low, high, chunk_values, value_dim, chunk_o)
+                at = state + state_size * r
+                merge(at, at + 8, chunk_ml, chunk_o, value_dim)
+        for r in range(n_tokens * group):
+            number = ((first_row + r // group) * n_kv_heads + head) * group + r % group
+            sink = sinks + 4 * (head * group + r % group) if sinks != 0 else 0
+            at = state + state_size * r
+            finish(at, at + 8, sink, value_dim, out + 4 * value_dim * number)
+        piece = take(job)

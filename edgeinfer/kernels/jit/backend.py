@@ -1,0 +1,47 @@
+"""Compile programs for kernels made by numba and run steps on them; knows no op."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.kernels.backend import Backend, Executable, Limits, Progress
+from edgeinfer.program.program import Program
+from edgeinfer.quant.tensor import Tensor
+
+
+class JitBackend:
+    """The backend of kernels compiled on this machine, at first use, by numba."""
+
+    name = "jit"
+
+    def why_unavailable(self) -> str | None:
+        """Return what is missing, or None."""
+        if find_spec("numba") is None:
+            return "numba is not installed: pip install 'edgeinfer[numba]'"
+        return None
+
+    def compile(
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        limits: Limits,
+        *,
+        progress: Progress | None = None,
+    ) -> Executable:
+        """Compile what kernels the program needs, once a machine; weights stay in the file.
+
+        Raises UnsupportedModelError for an op, a format or a KV type that is not there.
+        """
+        if limits.kv_type != "f16":
+            raise UnsupportedModelError(
+                f"jit backend: kv_type: found {limits.kv_type!r} (need 'f16')"
+            )
+        from edgeinfer.kernels.jit.executable import JitExecutable
+
+        made = JitExecutable(program, tensors, limits)
+        if progress is not None:
+            progress(made.weights_bytes, made.weights_bytes)
+        return made
+
+
+BACKEND: Backend = JitBackend()

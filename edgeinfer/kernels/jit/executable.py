@@ -1,0 +1,106 @@
+"""Hold one compiled program: its values, its pages, its threads, and the closures of its ops."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.errors import CancelledError, ModelClosedError, ResourceError
+from edgeinfer.kernels.backend import Batch, Cancel, Limits, check_batch
+from edgeinfer.kernels.jit import attention, lower, matmul
+from edgeinfer.kernels.jit.compiler import make_ready
+from edgeinfer.kernels.jit.memory import Acts, address, floats, make_pages, place
+from edgeinfer.kernels.jit.pool import Pool, default_threads
+from edgeinfer.kernels.jit.step import Step
+from edgeinfer.program import ops
+from edgeinfer.program.program import Program
+from edgeinfer.program.values import Rows
+from edgeinfer.quant.tensor import Tensor
+
+MOST_THREADS = 64
+
+
+class JitExecutable:
+    """A program over mapped weights. One step at a time: callers take turns by themselves."""
+
+    def __init__(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> None:
+        make_ready(lower.kernels_of(program, tensors))
+        self.n_vocab = program.n_vocab
+        self.n_threads = min(limits.n_threads or default_threads(), MOST_THREADS)
+        self.weights_bytes = sum(tensors[name].n_bytes for name in program.weights())
+        self._limits = limits
+        self._pool = Pool(self.n_threads)
+        self._flag = np.zeros(1, np.int32)
+        try:
+            self._build(program, tensors)
+        except MemoryError as error:
+            self._pool.close()
+            raise ResourceError(
+                f"jit backend: no memory for {limits.n_pages} KV pages and steps of "
+                f"{limits.n_batch} tokens: ask for a smaller context"
+            ) from error
+        except BaseException:
+            self._pool.close()
+            raise
+
+    def _build(self, program: Program, tensors: Mapping[str, Tensor]) -> None:
+        planned = lower.plan(program)
+        logits = program.outputs["logits"]
+        walks = [lower.reads_and_writes(together) for together in planned]
+        values = place(walks, [logits], self._limits.n_batch)
+        pages = {kv.id: make_pages(kv, self._limits.n_pages) for kv in program.kvs}
+        widest = max((op.x.width for op in program.ops if isinstance(op, ops.Linear)), default=32)
+        source = lower.Source(
+            program=program,
+            tensors=tensors,
+            values=values,
+            pages=pages,
+            acts=Acts(self._limits.n_batch, widest),
+            scratch=floats(self.n_threads, _scratch_floats(program, widest)),
+            pool=self._pool,
+        )
+        self._runs = [
+            (together[0].writes()[0].rows if together[0].writes() else Rows.TOKENS, run)
+            for together, run in ((each, lower.lower(each, source)) for each in planned)
+        ]
+        self._source: lower.Source | None = source
+        self._logits = values[logits.id]
+        self.state_bytes = sum(page.n_bytes for page in pages.values())
+
+    def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
+        """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
+        if self._source is None:
+            raise ModelClosedError("jit executable: used after close()")
+        check_batch(batch, self._limits, self.n_vocab)
+        flag = self._flag if cancel is None else cancel.cell
+        self._pool.begin(address(flag))
+        step = Step(batch)
+        for rows, run in self._runs:
+            if flag[0]:
+                break
+            if step.n_rows[rows]:
+                run(step)
+        if flag[0]:
+            raise CancelledError("the step was cancelled")
+        return self._logits[: len(batch.wanted)]
+
+    def close(self) -> None:
+        """Free the pages, the threads and the hold on the file."""
+        if self._source is not None:
+            self._pool.close()
+            self._runs, self._source = [], None
+            self._logits = self._logits[:0].copy()
+
+    def __del__(self) -> None:
+        if getattr(self, "_source", None) is not None:
+            self.close()
+
+
+def _scratch_floats(program: Program, widest: int) -> int:
+    """Return the floats of scratch that one thread needs, in whole cache lines."""
+    needs = [matmul.scratch_bytes(widest)]
+    for op in program.attentions():
+        kv = program.kv(op.kv)
+        group = op.heads // kv.n_kv_heads
+        needs.append(attention.scratch_bytes(kv.key_dim, kv.value_dim, group))
+    return -(-max(needs) // 64) * 16

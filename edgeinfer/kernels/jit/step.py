@@ -1,0 +1,94 @@
+"""Say what one step is about: how many rows, where its tokens lie, how far heads are turned."""
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.kernels.backend import PAGE_LEN, Batch
+from edgeinfer.kernels.jit.attention import SPAN_NUMBERS
+from edgeinfer.kernels.jit.memory import Floats, address, floats
+from edgeinfer.program.values import Rows
+
+# pi/2 in three parts, as csrc/rope.c has it: float64 steps, each rounded once.
+_HALF_PI = tuple(
+    float.fromhex(x) for x in ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2e037073p-69")
+)
+_TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
+_ROUNDING = float.fromhex("0x1.8p+52")
+_SINE = (1 / 6227020800, -1 / 39916800, 1 / 362880, -1 / 5040, 1 / 120, -1 / 6)
+_COSINE = (1 / 479001600, -1 / 3628800, 1 / 40320, -1 / 720, 1 / 24, -0.5)
+
+
+class Step:
+    """One checked batch, and what ops derive from it, each once.
+
+    Attributes:
+        batch: the tokens.
+        n_rows: rows of a value, by what its rows are.
+        pages, slots: where each token's keys and values go.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.n_rows = {Rows.TOKENS: len(batch.tokens), Rows.WANTED: len(batch.wanted)}
+        self.pages = batch.page_tables[batch.sequences, batch.positions // PAGE_LEN]
+        self.slots = batch.positions % PAGE_LEN
+        self._tables = np.ascontiguousarray(batch.page_tables)
+        self._spans: dict[int, npt.NDArray[np.int64]] = {}
+        self._turns: dict[tuple[int, float], tuple[Floats, Floats]] = {}
+
+    def spans(self, most: int) -> npt.NDArray[np.int64]:
+        """Cut the tokens into spans of one sequence and at most `most` tokens, for attention."""
+        if most not in self._spans:
+            sequences, positions = self.batch.sequences, self.batch.positions
+            starts = np.flatnonzero(np.diff(sequences, prepend=np.int32(-1))).tolist()
+            cuts = [
+                (first, min(most, end - first))
+                for start, end in zip(starts, [*starts[1:], len(sequences)], strict=True)
+                for first in range(start, end, most)
+            ]
+            spans = np.zeros((len(cuts), SPAN_NUMBERS), np.int64)
+            spans[:, 0], spans[:, 1] = [c[0] for c in cuts], [c[1] for c in cuts]
+            row_bytes = self._tables.strides[0]
+            spans[:, 2] = (
+                address(self._tables) + sequences[spans[:, 0]].astype(np.int64) * row_bytes
+            )
+            spans[:, 3] = positions[spans[:, 0]]
+            self._spans[most] = spans
+        return self._spans[most]
+
+    def turns(self, constant: int, inv_freq: Floats, mscale: float) -> tuple[Floats, Floats]:
+        """Return cosines and sines `(rows, pairs)` of one table."""
+        key = (constant, mscale)
+        if key not in self._turns:
+            self._turns[key] = _turns(self.batch.positions, inv_freq, mscale)
+        return self._turns[key]
+
+
+def _turns(
+    positions: npt.NDArray[np.int32], inv_freq: Floats, mscale: float
+) -> tuple[Floats, Floats]:
+    angle = positions[:, None].astype(np.float64) * inv_freq.astype(np.float64)
+    rounded = angle * _TWO_OVER_PI + _ROUNDING
+    quarter, k = rounded.view(np.int64), rounded - _ROUNDING
+    r = angle
+    for part in _HALF_PI:
+        r = r - k * part
+    w = r * r
+    s, c = _polynomial(_SINE, w), _polynomial(_COSINE, w)
+    s, c = r + r * (w * s), 1.0 + w * c
+    odd = (quarter & 1) == 1
+    turned_s, turned_c = np.where(odd, c, s), np.where(odd, s, c)
+    factor = float(np.float32(mscale))
+    sines, cosines = floats(*angle.shape), floats(*angle.shape)
+    sines[:] = np.where(quarter & 2, -turned_s, turned_s) * factor
+    cosines[:] = np.where((quarter + 1) & 2, -turned_c, turned_c) * factor
+    return cosines, sines
+
+
+def _polynomial(
+    coefficients: tuple[float, ...], w: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    total = np.full_like(w, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = total * w + coefficient
+    return total

@@ -1,0 +1,232 @@
+"""The numba backend computes the bits of the native one, on tiny models and on a real one."""
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeinfer.arch import build_program
+from edgeinfer.errors import (
+    BackendError,
+    CancelledError,
+    ModelClosedError,
+    UnsupportedModelError,
+)
+from edgeinfer.kernels import precision
+from edgeinfer.kernels.backend import Batch, Cancel, Executable, Limits, choose
+from edgeinfer.kernels.jit.backend import BACKEND
+from edgeinfer.kernels.native.backend import BACKEND as NATIVE
+from edgeinfer.loader.gguf import open_gguf
+from edgeinfer.quant.formats import FORMATS
+from tests.arch import tiny
+from tests.kernels.kl import limits_for, one_sequence, run_tokens
+from tests.kernels.random_weights import all_matrices
+from tests.kernels.test_native_shapes import BLOCKS, N_KV, NAMES, SHAPES
+
+pytest.importorskip("numba")
+pytest.importorskip("edgeinfer.kernels.native._native")
+
+from edgeinfer.kernels.jit.formats import PACKINGS
+
+LIMITS = Limits(n_ctx=512, n_pages=12, n_batch=512, n_threads=2)
+TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, tiny.N_VOCAB, 330)]
+WANTED = [0, 70, 149, 255, 256, 329]
+
+
+def bits(executable: Executable, **how: Any) -> np.ndarray:
+    return run_tokens(executable, TOKENS, WANTED, **how).view(np.uint32).copy()
+
+
+def need_equal(path: Path, metadata: dict[str, Any], arrays: dict[str, Any]) -> None:
+    with tiny.open_model(path, metadata, arrays) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=512)
+        made = [b.compile(program, file.tensors, LIMITS) for b in (BACKEND, NATIVE)]
+        found, expected = (bits(executable) for executable in made)
+        for executable in made:
+            executable.close()
+    assert (found == expected).all()
+
+
+def test_every_native_format_is_there() -> None:
+    assert sorted(PACKINGS) == sorted(NAMES)
+    assert set(PACKINGS) <= set(FORMATS)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_odd_shapes_equal_native(tmp_path: Path, shape: str) -> None:
+    arch, options = SHAPES[shape]
+    need_equal(tmp_path, *getattr(tiny, arch)(**options))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_of_any_format_equal_native(tmp_path: Path, name: str) -> None:
+    metadata, arrays = tiny.llama(**BLOCKS, n_kv=4)
+    need_equal(tmp_path, metadata, all_matrices(arrays, [name]))
+
+
+@pytest.mark.parametrize("small", [precision.SMALL, 0])
+@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+def test_formats_and_activations_may_differ_within_a_model(
+    tmp_path: Path, arch: str, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "SMALL", small)
+    metadata, arrays = getattr(tiny, arch)(**BLOCKS, n_kv=N_KV[arch])
+    need_equal(tmp_path, metadata, all_matrices(arrays, list(NAMES)))
+
+
+@pytest.mark.parametrize("fn", ["gelu_erf", "relu", "relu2", "sigmoid", "tanh", "softplus"])
+def test_every_activation_equals_native(tmp_path: Path, fn: str) -> None:
+    """Those no architecture here uses, put where the model has its own."""
+    from dataclasses import replace
+
+    from edgeinfer.program.ops import Gated
+
+    with tiny.open_model(tmp_path, *tiny.llama()) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=512)
+        changed = (replace(op, fn=fn) if isinstance(op, Gated) else op for op in program.ops)
+        program = replace(program, ops=tuple(changed))
+        made = [b.compile(program, file.tensors, LIMITS) for b in (BACKEND, NATIVE)]
+        found, expected = (bits(executable) for executable in made)
+        for executable in made:
+            executable.close()
+    assert (found == expected).all()
+
+
+def test_a_real_model_equals_native_in_any_chunks(smollm2_path: Path) -> None:
+    found = []
+    with open_gguf(smollm2_path) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=512)
+        tokens = [(7 * i + i // 3) % program.n_vocab for i in range(90)]
+        for backend, n_threads, chunk in ((NATIVE, 2, 512), (BACKEND, 2, 64), (BACKEND, 1, 89)):
+            limits = limits_for(512, n_threads=n_threads)
+            made = backend.compile(program, file.tensors, limits)
+            logits = run_tokens(made, tokens, [0, 63, 88, 89], chunk)
+            found.append(logits.view(np.uint32).copy())
+            made.close()
+    assert (found[1] == found[0]).all()
+    assert (found[2] == found[0]).all()
+
+
+# -- one model, many ways ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def executable(tmp_path: Path) -> Iterator[Executable]:
+    with tiny.open_model(tmp_path, *tiny.gemma3()) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=512)
+        made = BACKEND.compile(program, file.tensors, LIMITS)
+        yield made
+        made.close()
+
+
+def test_sequences_keep_apart_and_pages_may_lie_anywhere(executable: Executable) -> None:
+    alone = bits(executable)
+    first, second = TOKENS[:150], TOKENS[:70]
+    pages = np.array([[9, 2, 7], [0, 11, -1]], np.int32)
+    together = Batch(
+        tokens=np.array(first + second, np.int32),
+        positions=np.array([*range(150), *range(70)], np.int32),
+        sequences=np.repeat(np.arange(2, dtype=np.int32), [150, 70]),
+        page_tables=pages,
+        wanted=np.array([0, 70, 149, 150], np.int32),
+    )
+    found = executable.run(together).view(np.uint32)
+    assert (found == alone[[0, 1, 2, 0]]).all()
+
+
+def test_cancel_before_a_step_stops_it(executable: Executable) -> None:
+    cancel = Cancel()
+    cancel.set()
+    with pytest.raises(CancelledError):
+        executable.run(one_sequence(TOKENS, 0, [0]), cancel=cancel)
+    cancel.clear()
+    assert executable.run(one_sequence(TOKENS, 0, [0]), cancel=cancel).shape == (1, tiny.N_VOCAB)
+
+
+def test_nothing_wanted_gives_no_rows(executable: Executable) -> None:
+    assert executable.run(one_sequence(TOKENS[:5], 0, [])).shape == (0, tiny.N_VOCAB)
+
+
+def test_close_is_idempotent_and_final(executable: Executable) -> None:
+    executable.close()
+    executable.close()
+    with pytest.raises(ModelClosedError, match="after close"):
+        executable.run(one_sequence([1], 0, [0]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_refused_and_does_not_hang(executable: Executable) -> None:
+    before = bits(executable)
+    from_child, to_parent = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is the point
+        child = os.fork()
+    if child == 0:
+        try:
+            executable.run(one_sequence(TOKENS[:3], 0, [2]))
+            answer = b"ran"
+        except BackendError as error:
+            answer = str(error).encode()
+        executable.close()
+        os.write(to_parent, answer)
+        os._exit(0)
+    ready, _, _ = select.select([from_child], [], [], 30)
+    if not ready:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert ready and b"forked" in os.read(from_child, 1000)
+    os.close(from_child)
+    os.close(to_parent)
+    assert (bits(executable) == before).all()
+
+
+# -- what it refuses, and when it is chosen ------------------------------------------------------
+
+
+def test_a_missing_op_is_named(tmp_path: Path) -> None:
+    with tiny.open_model(tmp_path, *tiny.llama(n_experts=4)) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        with pytest.raises(UnsupportedModelError, match="jit backend: op 'route'"):
+            BACKEND.compile(program, file.tensors, LIMITS)
+
+
+def test_a_missing_kv_type_is_named(tmp_path: Path) -> None:
+    limits = Limits(n_ctx=256, n_pages=8, kv_type="q8_0")
+    with tiny.open_model(tmp_path, *tiny.llama()) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        with pytest.raises(UnsupportedModelError, match="kv_type: found 'q8_0'"):
+            BACKEND.compile(program, file.tensors, limits)
+
+
+def test_it_is_chosen_where_nothing_was_compiled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("edgeinfer.kernels.native.isa.why_unavailable", lambda: "no compiler")
+    with caplog.at_level(logging.WARNING):
+        assert choose("auto").name == "jit"
+    assert "slower backend 'jit': native: no compiler" in caplog.text
+
+
+def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeinfer.kernels.jit.backend.find_spec", lambda name: None)
+    with pytest.raises(BackendError, match=r"pip install 'edgeinfer\[numba\]'"):
+        choose("jit")
+    monkeypatch.setattr("edgeinfer.kernels.native.isa.why_unavailable", lambda: "no compiler")
+    assert choose("auto").name == "reference"
+
+
+def test_numba_is_not_imported_before_it_is_used() -> None:
+    code = (
+        "import sys, edgeinfer.kernels.backend as b; b.choose('jit'); print('numba' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"

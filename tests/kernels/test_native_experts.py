@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import Limits
-from edgeinfer.kernels.native import isa, precision
+from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from edgeinfer.program import ops

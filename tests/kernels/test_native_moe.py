@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from edgeinfer.arch import build_program
+from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import Executable, Limits
-from edgeinfer.kernels.native import isa, precision
+from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from tests.arch import tiny

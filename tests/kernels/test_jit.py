@@ -37,9 +37,7 @@ pytest.importorskip("edgeinfer.kernels.native._native")
 
 from edgeinfer.kernels.jit.formats import PACKINGS
 
-pytestmark = pytest.mark.timeout(
-    600
-)  # the first to run compiles: seconds, minutes on a busy machine
+pytestmark = pytest.mark.timeout(600)  # the first to run compiles the kernels
 
 LIMITS = Limits(n_ctx=512, n_pages=12, n_batch=512, n_threads=2)
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, tiny.N_VOCAB, 330)]

@@ -1,28 +1,33 @@
-"""Measure the matmul of every format on one thread: GB/s of one token, GMAC/s of 256 tokens.
+"""Measure the matmul of every format beside the machine's roofs: 1, 2, 4, 8 and 256 tokens.
 
-    python -m benchmarks.kernels                     # every instruction set and format
-    python -m benchmarks.kernels --isa avx2 --format Q4_K Q8_0 --json
+    python -m benchmarks.kernels                     # the best instruction set, every format
+    python -m benchmarks.kernels --isa avx2 scalar --format Q4_K Q8_0 -t 2 --json
 
-Each figure is the best of the steps that fit into `--seconds`, of a program that holds an embedding
-and one matrix, run by the executor as in a model: quantizing the activations is part of it. One
-token reads a matrix of `--megabytes`, larger than the last-level cache, so GB/s stands beside the
-rate at which one thread streams memory (`ei_stream_rate`); 256 tokens meet one that stays in the
-cache. `coarse` activations have 8 bits, `fine` ones 15; the float formats take float32 ones and
-stand under coarse.
+A program that holds an embedding and one matrix runs on the executor as a model does: quantizing
+the activations is part of it. Up to 8 tokens read a matrix of `--megabytes`, larger than the
+last-level cache: GB/s of weights; 256 tokens meet one that stays in the cache: GMAC/s.
+
+In every round the roofs are measured, then the steps, so that a busy neighbour slows both: memory
+read plainly, and the multiply instructions of the same instruction set on registers alone (of
+bytes, or for the float formats of float32). A figure is the median over the rounds of the fastest
+step's rate, the share beside it the median of what part that is of the nearer roof. `coarse`
+activations have 8 bits; `fine` ones have 15 and meet the codes twice, which no roof counts.
 """
 
 import argparse
 import json
+import statistics
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 
-from edgeinfer.cli.machine import cpu_name
+from edgeinfer.cli.machine import cpu_name, default_threads
 from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import PAGE_LEN, Batch, Executable, Limits
-from edgeinfer.kernels.native import isa
+from edgeinfer.kernels.native import isa, machine
 from edgeinfer.kernels.native._native import ffi, lib  # noqa: TID251
 from edgeinfer.kernels.native.backend import BACKEND
 from edgeinfer.program.builder import Builder
@@ -37,7 +42,9 @@ N_TOKENS = 256
 CACHED_ROWS = 1024  # of the matrix that many tokens meet
 TABLE_ROWS = 256
 DISTINCT_ROWS = 16  # of weights; a matrix repeats them
-STREAM_BYTES = 256 << 20
+MOST_STREAMED = 8  # tokens that still meet the large matrix
+COLUMNS = (1, 2, 4, MOST_STREAMED, N_TOKENS)
+ROUNDS = 3
 LEAST_STEPS = 2
 
 
@@ -77,10 +84,12 @@ def program_of(tensors: dict[str, Tensor]) -> Program:
     return b.finish(Sizes(n_rows))
 
 
-def compiled(level: str, format_name: str, n_rows: int, n_tokens: int, *, fine: bool) -> Executable:
-    """Compile the program with one thread, at an instruction set and a precision."""
+def compiled(
+    level: str, format_name: str, n_rows: int, n_tokens: int, n_threads: int, *, fine: bool
+) -> Executable:
+    """Compile the program for steps of up to `n_tokens`, at an instruction set and a precision."""
     tensors = tensors_of(format_name, n_rows)
-    limits = Limits(n_ctx=N_TOKENS, n_pages=1, n_batch=n_tokens, n_threads=1)
+    limits = Limits(n_ctx=N_TOKENS, n_pages=1, n_batch=n_tokens, n_threads=n_threads)
     with patch.object(precision, "policy", lambda program: lambda name: fine):
         return BACKEND.compile(program_of(tensors), tensors, limits, isa_name=level)
 
@@ -103,55 +112,111 @@ def best_step_s(executable: Executable, n_tokens: int, seconds: float) -> float:
     return min(times)
 
 
-def measure(level: str, format_name: str, options: argparse.Namespace) -> dict[str, Any]:
+class Kernel:
+    """One format's matmul at an instruction set and a precision, in both sizes."""
+
+    def __init__(
+        self, level: str, format_name: str, options: argparse.Namespace, *, fine: bool
+    ) -> None:
+        self.level, self.format_name, self.fine = level, format_name, fine
+        self._n_threads, self._seconds = options.threads, options.seconds
+        self._row_bytes = FORMATS[format_name].row_bytes(N_COLUMNS)
+        n_rows = -(-options.megabytes * 1_000_000 // self._row_bytes)
+        self._n_rows = n_rows // DISTINCT_ROWS * DISTINCT_ROWS
+        sizes = ((self._n_rows, MOST_STREAMED), (CACHED_ROWS, N_TOKENS))
+        self._large, self._cached = (
+            compiled(level, format_name, n, n_tokens, self._n_threads, fine=fine)
+            for n, n_tokens in sizes
+        )
+
+    def close(self) -> None:
+        """Free both."""
+        self._large.close()
+        self._cached.close()
+
+    def round(self) -> tuple[dict[str, float], dict[int, tuple[float, float]]]:
+        """Return the roofs, and of each column the rate and its share of the nearer roof."""
+        peak = machine.f32_peak if self.format_name in FLOAT_FORMATS else machine.int8_peak
+        memory = machine.read_bandwidth(self._n_threads)
+        macs = peak(self.level, self._n_threads)
+        return {"memory": memory, "macs": macs}, {n: self._column(n, memory, macs) for n in COLUMNS}
+
+    def _column(self, n_tokens: int, memory: float, macs: float) -> tuple[float, float]:
+        if n_tokens > MOST_STREAMED:
+            step_s = best_step_s(self._cached, n_tokens, self._seconds / ROUNDS)
+            n_macs = CACHED_ROWS * N_COLUMNS * n_tokens
+            return n_macs / step_s, n_macs / step_s / macs
+        step_s = best_step_s(self._large, n_tokens, self._seconds / ROUNDS)
+        n_bytes, n_macs = self._n_rows * self._row_bytes, self._n_rows * N_COLUMNS * n_tokens
+        return n_bytes / step_s, max(n_bytes / memory, n_macs / macs) / step_s
+
+
+def measure(kernel: Kernel) -> dict[str, Any]:
     """Return a row of the table."""
-    row: dict[str, Any] = {"isa": level, "format": format_name}
-    row_bytes = FORMATS[format_name].row_bytes(N_COLUMNS)
-    n_rows = -(-options.megabytes * 1_000_000 // row_bytes) // DISTINCT_ROWS * DISTINCT_ROWS
-    for activations, fine in (("coarse", False), ("fine", True)):
-        if fine and format_name in FLOAT_FORMATS:
-            continue
-        executable = compiled(level, format_name, n_rows, 1, fine=fine)
-        step_s = best_step_s(executable, 1, options.seconds)
-        executable.close()
-        row[f"{activations}_gb_per_s"] = n_rows * row_bytes / step_s / 1e9
-        executable = compiled(level, format_name, CACHED_ROWS, N_TOKENS, fine=fine)
-        step_s = best_step_s(executable, N_TOKENS, options.seconds)
-        executable.close()
-        row[f"{activations}_gmac_per_s"] = CACHED_ROWS * N_COLUMNS * N_TOKENS / step_s / 1e9
-    return row
+    rounds = [kernel.round() for _ in range(ROUNDS)]
+    roofs = {name: statistics.median(r[name] for r, _ in rounds) for name in ("memory", "macs")}
+    columns = {
+        str(n): {
+            "rate": statistics.median(found[n][0] for _, found in rounds),
+            "share": statistics.median(found[n][1] for _, found in rounds),
+        }
+        for n in COLUMNS
+    }
+    activations = (
+        "float" if kernel.format_name in FLOAT_FORMATS else ("coarse", "fine")[kernel.fine]
+    )
+    return {
+        "isa": kernel.level,
+        "format": kernel.format_name,
+        "activations": activations,
+        "roofs": roofs,
+        "tokens": columns,
+    }
+
+
+def rows_of(level: str, format_name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield a format's rows: one for each precision it is used with."""
+    for fine in (False,) if format_name in FLOAT_FORMATS else (False, True):
+        kernel = Kernel(level, format_name, options, fine=fine)
+        yield measure(kernel)
+        kernel.close()
 
 
 def main() -> None:
-    """Print a table of every instruction set, or JSON."""
+    """Print a table an instruction set, or JSON."""
     names = ffi.string(lib.ei_format_names()).decode().split()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isa", nargs="*", default=list(isa.levels()), choices=isa.levels())
+    parser.add_argument("--isa", nargs="*", default=[isa.chosen()], choices=isa.levels())
     parser.add_argument("--format", nargs="*", default=names, choices=names)
-    parser.add_argument("--megabytes", type=int, default=128, help="of the one-token matrix")
+    parser.add_argument("-t", "--threads", type=int, default=1, help=f"of {default_threads()}")
+    parser.add_argument("--megabytes", type=int, default=128, help="of the matrix few tokens read")
     parser.add_argument("--seconds", type=float, default=0.2, help="of each figure")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
-    rate = lib.ei_stream_rate(1, STREAM_BYTES) / 1e9
     rows = []
     for level in options.isa:
         if not options.json:
-            print(f"\n{cpu_name()}, {level}, one thread; memory streams at {rate:.1f} GB/s\n")
-            print("| format | coarse GB/s | fine GB/s | coarse GMAC/s | fine GMAC/s |")
-            print("|:-------|------------:|----------:|--------------:|------------:|")
+            print(f"\n{cpu_name()}, {level}, {options.threads} threads\n")
+            print(
+                "| format | activations | 1: GB/s | 2 | 4 | 8 | 256: GMAC/s | memory | multiply |"
+            )
+            print(
+                "|:-------|:------------|--------:|--:|--:|--:|------------:|-------:|---------:|"
+            )
         for format_name in options.format:
-            rows.append(measure(level, format_name, options))
-            if not options.json:
-                print_row(rows[-1])
+            for row in rows_of(level, format_name, options):
+                rows.append(row)
+                if not options.json:
+                    print_row(row)
     if options.json:
-        print(json.dumps({"stream_gb_per_s": rate, "rows": rows}, indent=1))
+        print(json.dumps(rows, indent=1))
 
 
 def print_row(row: dict[str, Any]) -> None:
-    """Print one format's line."""
-    keys = [f"{a}_{unit}" for unit in ("gb_per_s", "gmac_per_s") for a in ("coarse", "fine")]
-    cells = [f"{row[key]:.1f}" if key in row else "" for key in keys]
-    print(f"| {row['format']} | " + " | ".join(cells) + " |", flush=True)
+    """Print one line."""
+    cells = [f"{c['rate'] / 1e9:.1f} ({c['share']:.0%})" for c in row["tokens"].values()]
+    cells += [f"{row['roofs'][name] / 1e9:.1f}" for name in ("memory", "macs")]
+    print(f"| {row['format']} | {row['activations']} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class JitExecutable:
         make_ready(lower.kernels_of(program, tensors))
         self.n_vocab = program.n_vocab
         self.n_threads = min(limits.n_threads or default_threads(), MOST_THREADS)
+        self.n_threads_batch = self.n_threads  # the fallback has one count
         self.weights_bytes = sum(tensors[name].n_bytes for name in program.weights())
         self._limits = limits
         self._pool = Pool(self.n_threads)

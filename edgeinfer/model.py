@@ -7,22 +7,24 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+from edgeinfer import packing
 from edgeinfer.arch import build_program
 from edgeinfer.completion import Chunk, Completion, CompletionStream, Timings, Usage
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.pages import pages_for
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
-from edgeinfer.errors import InvalidParameterError
-from edgeinfer.kernels.backend import Executable, Limits, choose
+from edgeinfer.errors import CancelledError, InvalidParameterError, ResourceError
+from edgeinfer.kernels.backend import Backend, Cancel, Executable, Limits, choose
 from edgeinfer.llm import Model
 from edgeinfer.loader.catalogue import CATALOGUE
-from edgeinfer.loader.gguf import open_gguf
+from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.loader.resolve import resolve
+from edgeinfer.quant.packed import PackedMatrix
 from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_metadata
 
 __all__ = [
@@ -40,7 +42,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-LoadProgress = Callable[[str, int, int], None]  # "download" or "weights", bytes done, bytes in all
+LoadProgress = Callable[[str, int, int], None]  # "download", "pack" or "weights", bytes, of bytes
 MOST_CTX = (1 << 31) - 1
 HINT_PREFIX = "general.sampling."
 _NUMBER_HINTS = {  # the rest of the key: the field of SamplingParams
@@ -60,6 +62,7 @@ _INTEGER_HINTS = {
 }
 POLL_S = 0.05  # how often a waiting load looks up for Ctrl-C
 MOST_THREADS = 512
+PACK_CHOICES = ("auto", "write", False)
 POOL_CONTEXTS = 2  # full-length sequences the KV pages are for: one running, one kept
 
 
@@ -70,6 +73,7 @@ def load(
     n_threads: int | None = None,
     n_threads_batch: int | None = None,
     backend: str = "auto",
+    pack: Literal["auto", "write", False] = "auto",
     progress: LoadProgress | None = None,
 ) -> Model:
     """Make a model ready from a GGUF file.
@@ -83,8 +87,11 @@ def load(
         n_threads_batch: 1 to 512, for reading prompts (steps of more than 8 tokens). None takes
             n_threads. Answers are the same whatever the counts.
         backend: "auto" (the fastest that runs here), "native", "jit" or "reference".
+        pack: "auto" maps the model's pack, the laid-out weights that `edgeinfer pack` keeps in the
+            cache, if there is one; "write" writes it first if there is none; False leaves packs
+            alone. The answers are the same bit for bit.
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is
-            "download" or "weights". What it raises ends the load.
+            "download", "pack" or "weights". What it raises ends the load.
 
     Raises:
         ModelNotFoundError: nothing answers to the name.
@@ -100,27 +107,35 @@ def load(
     """
     started_s = time.perf_counter()
     _check_load(n_ctx, n_threads, n_threads_batch)
+    _check_pack(pack)
     kernels = choose(backend)
     path = resolve(path_or_name, progress=_download_progress(progress))
     file = open_gguf(path)
     defaults = sampling_defaults(path_or_name, file.metadata)
     limits = _limits(file.metadata, n_ctx, n_threads, n_threads_batch)
     program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
-    report = _Report(progress)
+    packed = _packed(file, kernels, pack, progress)
+    cancel = Cancel()
+    report = _Report(progress, cancel)
 
     def compile_program() -> Executable:
-        executable = kernels.compile(
-            program, file.tensors, limits, progress=report if progress else None
+        return report.run(
+            lambda: kernels.compile(
+                program,
+                file.tensors,
+                limits,
+                progress=report if progress else None,
+                cancel=cancel,
+                packed=packed,
+            )
         )
-        report.reraise(executable)
-        return executable
 
     def build_tokenizer() -> Tokenizer:
         tokenizer = tokenizer_from_metadata(file.metadata, where=str(path))
         tokenizer.prepare()
         return tokenizer
 
-    executable, tokenizer = _side_by_side(compile_program, build_tokenizer)
+    executable, tokenizer = _side_by_side(compile_program, build_tokenizer, cancel)
     engine = Engine(executable, limits)
     return Model(file, tokenizer, engine, defaults, load_s=time.perf_counter() - started_s)
 
@@ -160,6 +175,34 @@ def _check_load(n_ctx: int | None, n_threads: int | None, n_threads_batch: int |
             )
 
 
+def _check_pack(pack: object) -> None:
+    if pack not in PACK_CHOICES or (pack == 0 and pack is not False):
+        raise InvalidParameterError(f"pack: found {pack!r} (need 'auto', 'write' or False)")
+
+
+def _packed(
+    file: GgufFile, kernels: Backend, pack: str | bool, progress: LoadProgress | None
+) -> Mapping[str, PackedMatrix] | None:
+    """Return the model's packed matrices, if they are wanted and there."""
+    if pack is False:
+        return None
+    packed = packing.find(file, kernels)
+    if packed is None and pack == "write" and packing.layout_of(file, kernels) is not None:
+        try:
+            packing.write(file, kernels, progress=_staged(progress, "pack"))
+        except ResourceError as error:
+            log.warning("%s; loading without a pack", error)
+            return None
+        packed = packing.find(file, kernels)
+    return packed
+
+
+def _staged(progress: LoadProgress | None, stage: str) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda n_done, n_total: progress(stage, n_done, n_total)
+
+
 def _limits(
     metadata: Metadata, n_ctx: int | None, n_threads: int | None, n_threads_batch: int | None
 ) -> Limits:
@@ -176,12 +219,14 @@ def _limits(
 
 
 def _side_by_side(
-    compile_program: Callable[[], Executable], build_tokenizer: Callable[[], Tokenizer]
+    compile_program: Callable[[], Executable],
+    build_tokenizer: Callable[[], Tokenizer],
+    cancel: Cancel,
 ) -> tuple[Executable, Tokenizer]:
     """Compile on another thread while this one builds the tokenizer; fail together.
 
-    This thread waits in short naps, so that Ctrl-C is heard at once; what is then still being
-    compiled is freed when it is done.
+    This thread waits in short naps, so that Ctrl-C is heard at once; the compiling thread then
+    stops within milliseconds, and frees what it has made.
     """
     compiled: list[Executable] = []
     failed: list[BaseException] = []
@@ -203,6 +248,7 @@ def _side_by_side(
             thread.join(POLL_S)
     except BaseException:
         abandoned.set()
+        cancel.set()
         _close_all(compiled)
         raise
     if failed:
@@ -226,13 +272,14 @@ def _download_progress(progress: LoadProgress | None) -> Callable[[int, int, str
 
 
 class _Report:
-    """Pass a backend's progress on, and keep what the caller's function raises.
+    """Pass a backend's progress on; what the caller's function raises ends the work.
 
     A backend may report from a thread of its own, where an exception would be lost.
     """
 
-    def __init__(self, progress: LoadProgress | None) -> None:
+    def __init__(self, progress: LoadProgress | None, cancel: Cancel) -> None:
         self._progress = progress
+        self._cancel = cancel
         self._raised: BaseException | None = None
 
     def __call__(self, n_done: int, n_total: int) -> None:
@@ -241,9 +288,17 @@ class _Report:
                 self._progress("weights", n_done, n_total)
             except BaseException as error:
                 self._raised = error
+                self._cancel.set()
 
-    def reraise(self, executable: Executable) -> None:
-        """Close what was compiled and raise what the caller's function raised, if it did."""
+    def run(self, compile_program: Callable[[], Executable]) -> Executable:
+        """Return what was compiled, or raise what the caller's function raised meanwhile."""
+        try:
+            executable = compile_program()
+        except CancelledError:
+            if self._raised is not None:
+                raise self._raised from None
+            raise
         if self._raised is not None:
             executable.close()
             raise self._raised
+        return executable

@@ -224,6 +224,36 @@ def test_a_load_that_its_progress_ends_is_ended(smollm2_path):
         load(smollm2_path, n_ctx=64, progress=stop)
 
 
+def test_a_pack_changes_no_bit_of_an_answer(smollm2_path, tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGEINFER_CACHE", str(tmp_path))
+    told, rows = [], []
+    for pack in ("auto", "write", "auto", False):
+        told.append([])
+        with load(
+            smollm2_path, n_ctx=64, pack=pack, progress=lambda *report: told[-1].append(report)
+        ) as model:
+            rows.append(model.logits(model.tokenize("The capital of France is")))
+    assert all((row == rows[0]).all() for row in rows)
+    if choose("auto").name != "native":
+        return
+    assert [{stage for stage, _, _ in reports} for reports in told] == [
+        {"weights"},
+        {"pack", "weights"},
+        {"weights"},
+        {"weights"},
+    ]
+    assert [reports[-1][2] > 0 for reports in told] == [True, False, False, True]
+
+
+def test_a_pack_that_cannot_be_written_is_told(smollm2_path, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("EDGEINFER_CACHE", str(tmp_path))
+    monkeypatch.setenv("EDGEINFER_PACK_MAX_BYTES", "1000")
+    if choose("auto").name != "native":
+        pytest.skip("only the native backend packs")
+    load(smollm2_path, n_ctx=64, pack="write").close()
+    assert "need at most 1000" in caplog.text
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -237,6 +267,10 @@ def test_a_load_that_its_progress_ends_is_ended(smollm2_path):
         {"n_threads_batch": 0},
         {"n_threads_batch": 513},
         {"backend": "gpu"},
+        {"pack": "always"},
+        {"pack": True},
+        {"pack": 0},
+        {"pack": None},
     ],
     ids=str,
 )

@@ -15,6 +15,7 @@ COMMANDS = {
     "chat": "Talk with a model in the terminal.",
     "run": "Complete one prompt and print the text.",
     "pull": "Download a model and print the path of its file.",
+    "pack": "Keep a model's weights laid out, so that it loads at once.",
     "inspect": "Show what a GGUF file holds.",
     "bench": "Measure the speed of a model on this machine.",
     "doctor": "Check this installation and this machine.",

@@ -132,6 +132,10 @@ int32_t ei_exec_add_matrix(ei_exec *exec, int32_t format, int32_t n_rows, int32_
 /* n_experts matrices of that shape, one after another in the file */
 int32_t ei_exec_add_experts(ei_exec *exec, int32_t format, int32_t n_experts, int32_t n_rows, int32_t n_columns,
                             const uint8_t *file);
+/* n_matrices of that shape (1, or the experts) whose groups lie ready at x, aligned to 64 bytes, as ei_repack makes
+ * them. */
+int32_t ei_exec_add_packed(ei_exec *exec, int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns,
+                           const uint8_t *x);
 int32_t ei_exec_add_table(ei_exec *exec, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file);
 int32_t ei_exec_add_vector(ei_exec *exec, const float *values, int32_t n);
 int32_t ei_exec_add_value(ei_exec *exec, int32_t width, int32_t rows);
@@ -143,8 +147,9 @@ int32_t ei_exec_add_routing(ei_exec *exec, const ei_routing *routing);
 int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
 
 /* Allocate, and lay the matrices out; *done counts source bytes as they are finished, and the mapped pages behind
- * them are given back. logits: the value that ei_exec_logits shows (rows: wanted). */
-int32_t ei_exec_finish(ei_exec *exec, int32_t logits, volatile int64_t *done);
+ * them are given back. logits: the value that ei_exec_logits shows (rows: wanted). A non-zero *cancel ends it soon
+ * with EI_CANCELLED; the executable can then only be freed. */
+int32_t ei_exec_finish(ei_exec *exec, int32_t logits, volatile int64_t *done, const volatile int32_t *cancel);
 
 /* Make page `to` hold what page `from` holds, in every layer. Not while a step runs. */
 int32_t ei_exec_copy_page(ei_exec *exec, int32_t from, int32_t to);
@@ -153,6 +158,18 @@ int32_t ei_exec_copy_page(ei_exec *exec, int32_t from, int32_t to);
 int32_t ei_exec_run(ei_exec *exec, const ei_batch *batch, const volatile int32_t *cancel);
 /* The last run's logits, (n_wanted, n_vocab); the same memory after every run. */
 const float *ei_exec_logits(const ei_exec *exec);
+
+/* -- the X layout by itself ------------------------------------------------------------------ */
+
+/* Bytes in X of n_matrices of one shape (1, or the experts); 0: no such format, or no whole blocks in a row. */
+size_t ei_x_bytes(int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns);
+/* Names how a format is laid out: a hash of the group that a fixed block becomes, so it cannot be forgotten when the
+ * layout changes. */
+uint64_t ei_x_layout(int32_t format);
+/* Groups first .. first + n - 1 (16 rows each, counted through the matrices), to out. EI_BAD_ARGUMENT: unknown isa,
+ * groups out of range. */
+int32_t ei_repack(const char *isa, int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns,
+                  const uint8_t *file, int32_t first, int32_t n, uint8_t *out);
 
 /* -- single kernels, for tests and benchmarks ----------------------------------------------- */
 

@@ -50,31 +50,36 @@ void ei_exec_free(ei_exec *e) {
 
 int32_t ei_exec_threads(const ei_exec *e) { return e->n_threads_few; }
 int32_t ei_exec_threads_batch(const ei_exec *e) { return e->n_threads_many; }
-size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes; }
+size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes + e->packed_bytes; }
 size_t ei_exec_state_bytes(const ei_exec *e) { return e->state_bytes; }
 
-static int32_t add_weight(ei_exec *e, int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns,
-                          const uint8_t *file, bool x) {
-    if (format < 0 || format >= EI_N_FORMATS || n_matrices < 1 || n_rows < 1 || n_columns < 1 ||
-        n_columns % ei_format_rows[format].block_len || n_rows / EI_LANES + 1 > INT32_MAX / n_matrices)
+static int32_t add_weight(ei_exec *e, ei_weight w, bool in_groups) {
+    if (w.format < 0 || w.format >= EI_N_FORMATS || w.n_matrices < 1 || w.n_rows < 1 || w.n_columns < 1 ||
+        w.n_columns % ei_format_rows[w.format].block_len || w.n_rows / EI_LANES + 1 > INT32_MAX / w.n_matrices)
         return -1;
-    ei_weight w = {.format = format, .n_matrices = n_matrices, .n_rows = n_rows, .n_columns = n_columns, .file = file};
-    if (x) {
-        w.n_groups = (n_rows + EI_LANES - 1) / EI_LANES;
-        w.group_bytes = EI_LANES * ei_row_bytes(format, n_columns);
+    if (in_groups) {
+        w.n_groups = ei_n_groups(w.n_rows);
+        w.group_bytes = EI_LANES * ei_row_bytes(w.format, w.n_columns);
     }
-    return APPEND(e->weights, w);
+    int32_t number = APPEND(e->weights, w);
+    if (number >= 0 && w.x) e->packed_bytes += (size_t)w.n_matrices * (size_t)w.n_groups * w.group_bytes;
+    return number;
 }
 
 int32_t ei_exec_add_matrix(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file) {
-    return add_weight(e, format, 1, n_rows, n_columns, file, true);
+    return add_weight(e, (ei_weight){format, 1, n_rows, n_columns, .file = file}, true);
 }
 int32_t ei_exec_add_experts(ei_exec *e, int32_t format, int32_t n_experts, int32_t n_rows, int32_t n_columns,
                             const uint8_t *file) {
-    return add_weight(e, format, n_experts, n_rows, n_columns, file, true);
+    return add_weight(e, (ei_weight){format, n_experts, n_rows, n_columns, .file = file}, true);
+}
+int32_t ei_exec_add_packed(ei_exec *e, int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns,
+                           const uint8_t *x) {
+    if (!x || (uintptr_t)x % 64) return -1;
+    return add_weight(e, (ei_weight){format, n_matrices, n_rows, n_columns, .x = x}, true);
 }
 int32_t ei_exec_add_table(ei_exec *e, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file) {
-    return add_weight(e, format, 1, n_rows, n_columns, file, false);
+    return add_weight(e, (ei_weight){format, 1, n_rows, n_columns, .file = file}, false);
 }
 int32_t ei_exec_add_vector(ei_exec *e, const float *values, int32_t n) {
     return n < 1 ? -1 : APPEND(e->vectors, values);
@@ -154,7 +159,8 @@ static size_t place_weights(ei_exec *e, uint8_t *base) {
     size_t used = 0;
     for (int32_t i = 0; i < e->weights.n; i++) {
         ei_weight *w = &e->weights.at[i];
-        if (w->n_groups) w->x = take(base, &used, (size_t)w->n_matrices * (size_t)w->n_groups * w->group_bytes);
+        if (w->n_groups && w->file)
+            w->x = w->own = take(base, &used, (size_t)w->n_matrices * (size_t)w->n_groups * w->group_bytes);
     }
     return used;
 }
@@ -201,48 +207,40 @@ typedef struct {
 
 static int32_t repack_groups(const ei_weight *w) { return max_i32(1, (int32_t)(REPACK_BYTES / w->group_bytes)); }
 
-/* Bytes of the file before group g, counted through all matrices: the last group of each may be short. */
-static size_t file_offset(const ei_weight *w, int32_t g) {
-    size_t row_bytes = w->group_bytes / EI_LANES;
-    size_t matrix = (size_t)(g / w->n_groups), row = (size_t)(g % w->n_groups) * EI_LANES;
-    return (matrix * (size_t)w->n_rows + row) * row_bytes;
-}
-
 static void repack_chunk(void *context, const void *op, int32_t chunk, int32_t thread) {
     repack_context *c = context;
     const ei_weight *w = op;
     (void)thread;
     int32_t first = chunk * repack_groups(w), last = min_i32(first + repack_groups(w), w->n_matrices * w->n_groups);
-    for (int32_t g = first; g < last; g++)
-        ei_repack_group(c->exec->kernels, w->format, w->file + file_offset(w, g),
-                        min_i32(EI_LANES, w->n_rows - g % w->n_groups * EI_LANES), w->n_columns,
-                        w->x + (size_t)g * w->group_bytes);
-    size_t start = file_offset(w, first), n_bytes = file_offset(w, last) - start;
+    size_t start = ei_file_offset(w->n_rows, w->n_columns, w->format, first);
+    size_t n_bytes = ei_file_offset(w->n_rows, w->n_columns, w->format, last) - start;
+    ei_repack_groups(c->exec->kernels, w->format, w->n_rows, w->n_columns, w->file, first, last,
+                     w->own + (size_t)first * w->group_bytes);
     ei_release_mapped(w->file + start, n_bytes);
     if (c->done) __atomic_fetch_add(c->done, (int64_t)n_bytes, __ATOMIC_RELAXED);
 }
 
-static int32_t repack(ei_exec *e, volatile int64_t *done) {
+static int32_t repack(ei_exec *e, volatile int64_t *done, const volatile int32_t *cancel) {
     ei_job *jobs = calloc((size_t)e->weights.n + 1, sizeof *jobs);
     if (!jobs) return EI_NO_MEMORY;
     int32_t n = 0;
     for (int32_t i = 0; i < e->weights.n; i++) {
         const ei_weight *w = &e->weights.at[i];
-        if (w->n_groups) {
+        if (w->own) {
             int32_t per = repack_groups(w);
             jobs[n++] = (ei_job){repack_chunk, w, (w->n_matrices * w->n_groups + per - 1) / per};
         }
     }
     repack_context context = {e, done};
-    int32_t status = ei_pool_run(e->pool, &context, jobs, n, NULL);
+    int32_t status = ei_pool_run(e->pool, &context, jobs, n, cancel);
     free(jobs);
     return status;
 }
 
-int32_t ei_exec_finish(ei_exec *e, int32_t logits, volatile int64_t *done) {
+int32_t ei_exec_finish(ei_exec *e, int32_t logits, volatile int64_t *done, const volatile int32_t *cancel) {
     if (logits < 0 || logits >= e->values.n || e->weight_memory) return EI_BAD_ARGUMENT;
     e->logits = logits;
-    return allocate(e) ? repack(e, done) : EI_NO_MEMORY;
+    return allocate(e) ? repack(e, done, cancel) : EI_NO_MEMORY;
 }
 
 int32_t ei_exec_copy_page(ei_exec *e, int32_t from, int32_t to) {

@@ -9,7 +9,8 @@
 typedef struct {
     int32_t format, n_matrices, n_rows, n_columns, n_groups; /* rows and groups of each matrix: one, or an expert */
     const uint8_t *file;                                     /* rows as in the file */
-    uint8_t *x; /* groups, matrix after matrix; NULL for a table, whose rows are only looked up */
+    const uint8_t *x; /* groups, matrix after matrix; NULL for a table, whose rows are only looked up */
+    uint8_t *own;     /* the same where repacking fills them; NULL where they came ready */
     size_t group_bytes;
 } ei_weight;
 
@@ -75,6 +76,7 @@ struct ei_exec {
 
     uint8_t *weight_memory, *state_memory, *work_memory;
     size_t weight_bytes, state_bytes, work_bytes;
+    size_t packed_bytes; /* of the matrices that came ready */
 
     /* attention: most tokens of a span, and the scratch of each thread */
     int32_t span_len;

@@ -1,5 +1,5 @@
 /* edgeinfer/csrc/repack.c: lay 16 file rows out as one X group (formats.h): bits are moved, nothing is rounded. */
-#include "formats.h"
+#include "edgeinfer.h"
 #include "repack.h"
 
 const int8_t ei_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -157,6 +157,8 @@ static const pack_fn packers[EI_N_FORMATS] = {
     [EI_Q5_K] = (pack_fn)pack_q5_k, [EI_Q6_K] = (pack_fn)pack_q6_k, [EI_IQ4_XS] = (pack_fn)pack_iq4_xs,
 };
 
+int32_t ei_n_groups(int32_t n_rows) { return n_rows / EI_LANES + (n_rows % EI_LANES != 0); }
+
 size_t ei_row_bytes(int32_t format, int64_t n_columns) {
     const ei_format *f = &ei_format_rows[format];
     return (size_t)(n_columns / f->block_len) * (size_t)f->block_bytes;
@@ -181,4 +183,52 @@ void ei_repack_group(const ei_kernels *kernels, int32_t format, const uint8_t *r
         EACH_ROW blocks[r] = r < n_rows ? rows + (size_t)r * row_bytes + at : zeros;
         packers[format](group + EI_LANES * at, blocks);
     }
+}
+
+size_t ei_file_offset(int32_t n_rows, int32_t n_columns, int32_t format, int32_t group) {
+    size_t matrix = (size_t)(group / ei_n_groups(n_rows)), row = (size_t)(group % ei_n_groups(n_rows)) * EI_LANES;
+    return (matrix * (size_t)n_rows + row) * ei_row_bytes(format, n_columns);
+}
+
+void ei_repack_groups(const ei_kernels *kernels, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file,
+                      int32_t first, int32_t last, uint8_t *out) {
+    size_t group_bytes = EI_LANES * ei_row_bytes(format, n_columns);
+    int32_t per_matrix = ei_n_groups(n_rows);
+    for (int32_t g = first; g < last; g++, out += group_bytes)
+        ei_repack_group(kernels, format, file + ei_file_offset(n_rows, n_columns, format, g),
+                        min_i32(EI_LANES, n_rows - g % per_matrix * EI_LANES), n_columns, out);
+}
+
+static bool are_matrices(int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns) {
+    return format >= 0 && format < EI_N_FORMATS && n_matrices > 0 && n_rows > 0 && n_columns > 0 &&
+           n_columns % ei_format_rows[format].block_len == 0 && n_rows / EI_LANES + 1 <= INT32_MAX / n_matrices;
+}
+
+size_t ei_x_bytes(int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns) {
+    if (!are_matrices(format, n_matrices, n_rows, n_columns)) return 0;
+    return (size_t)n_matrices * (size_t)ei_n_groups(n_rows) * EI_LANES * ei_row_bytes(format, n_columns);
+}
+
+uint64_t ei_x_layout(int32_t format) {
+    uint8_t rows[EI_LANES * 256], group[EI_LANES * 256];
+    if (format < 0 || format >= EI_N_FORMATS) return 0;
+    size_t n_bytes = EI_LANES * (size_t)ei_format_rows[format].block_bytes;
+    uint64_t hash = 0xcbf29ce484222325u, state = 1;
+    for (size_t i = 0; i < n_bytes; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        rows[i] = (uint8_t)(state >> 56);
+    }
+    ei_repack_group(NULL, format, rows, EI_LANES, ei_format_rows[format].block_len, group);
+    for (size_t i = 0; i < n_bytes; i++) hash = (hash ^ group[i]) * 0x100000001b3u;
+    return hash;
+}
+
+int32_t ei_repack(const char *isa, int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns,
+                  const uint8_t *file, int32_t first, int32_t n, uint8_t *out) {
+    const ei_kernels *k = ei_kernels_of(isa);
+    if (!k || !are_matrices(format, n_matrices, n_rows, n_columns) || first < 0 || n < 0 ||
+        n > n_matrices * ei_n_groups(n_rows) - first)
+        return EI_BAD_ARGUMENT;
+    ei_repack_groups(k, format, n_rows, n_columns, file, first, first + n, out);
+    return EI_OK;
 }

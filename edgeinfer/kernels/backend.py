@@ -4,7 +4,7 @@ Knows no format and no arithmetic; finds the backends by name and checks the bat
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edgeinfer.errors import BackendError, InvalidParameterError
 from edgeinfer.program.program import Program
+from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
@@ -132,12 +133,25 @@ class Backend(Protocol):
         limits: Limits,
         *,
         progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        packed: Mapping[str, PackedMatrix] | None = None,
     ) -> Executable:
         """Lay the weights out and make the program runnable.
 
+        `packed` holds matrices laid out before, by tensor name; they are used where they lie.
+
         Raises UnsupportedModelError if the backend lacks an op or a format, MissingTensorError if
-        the tensors do not answer the program, ResourceError if memory does not suffice.
+        the tensors do not answer the program, ResourceError if memory does not suffice,
+        CancelledError soon after `cancel.set()`.
         """
+        ...
+
+    def layout(self, formats: Iterable[str]) -> str | None:
+        """Name the layout of matrices of these formats; None if there is none to pack."""
+        ...
+
+    def matrices(self, program: Program, tensors: Mapping[str, Tensor]) -> list[MatrixToPack]:
+        """List what `compile` would lay out, each ready to be packed."""
         ...
 
 

@@ -64,6 +64,16 @@ def only_writer(target: Path, on_wait: Callable[[], None]) -> Iterator[Path]:
             remove(part)
 
 
+def is_being_written(target: Path) -> bool:
+    """Tell whether a process holds the lock of `target`, this one included."""
+    try:
+        lock = open(target.with_name(f"{target.name}.lock"), "r+b")  # noqa: SIM115
+    except OSError:
+        return False
+    with lock:
+        return not _try_lock(lock.fileno())
+
+
 def remove(path: Path) -> None:
     """Remove a file or a folder with all it holds; being gone already is fine."""
     if path.is_dir() and not path.is_symlink():

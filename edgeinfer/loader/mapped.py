@@ -48,7 +48,7 @@ def display(path: str | os.PathLike[str]) -> str:
 
 def identify(path: str | os.PathLike[str]) -> FileIdentity:
     """Return the identity of the file now at `path`. Raises OSError."""
-    return _identity(os.stat(path))
+    return identity_of(os.stat(path))
 
 
 def map_file(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.uint8], FileIdentity]:
@@ -89,10 +89,11 @@ def map_file(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.uint8], FileI
         ) from None
     finally:
         os.close(descriptor)
-    return np.frombuffer(mapped, np.uint8), _identity(status)
+    return np.frombuffer(mapped, np.uint8), identity_of(status)
 
 
-def _identity(status: os.stat_result) -> FileIdentity:
+def identity_of(status: os.stat_result) -> FileIdentity:
+    """Return the identity a file status tells."""
     return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 

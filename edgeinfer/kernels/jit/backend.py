@@ -1,11 +1,12 @@
 """Compile programs for kernels made by numba and run steps on them; knows no op."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
 from edgeinfer.errors import UnsupportedModelError
-from edgeinfer.kernels.backend import Backend, Executable, Limits, Progress
+from edgeinfer.kernels.backend import Backend, Cancel, Executable, Limits, Progress
 from edgeinfer.program.program import Program
+from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
 
@@ -27,6 +28,8 @@ class JitBackend:
         limits: Limits,
         *,
         progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        packed: Mapping[str, PackedMatrix] | None = None,
     ) -> Executable:
         """Compile what kernels the program needs, once a machine; weights stay in the file.
 
@@ -42,6 +45,14 @@ class JitBackend:
         if progress is not None:
             progress(made.weights_bytes, made.weights_bytes)
         return made
+
+    def layout(self, formats: Iterable[str]) -> str | None:
+        """Return None: weights are used as they lie in the file."""
+        return None
+
+    def matrices(self, program: Program, tensors: Mapping[str, Tensor]) -> list[MatrixToPack]:
+        """Return nothing; see `layout`."""
+        return []
 
 
 BACKEND: Backend = JitBackend()

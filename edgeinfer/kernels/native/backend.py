@@ -1,7 +1,7 @@
 """Compile programs for the C executor and run steps on it; knows no op, only flat instructions."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,14 @@ from edgeinfer.errors import (
     UnsupportedModelError,
 )
 from edgeinfer.kernels.backend import Batch, Cancel, Limits, Progress, check_batch
-from edgeinfer.kernels.native import isa
-from edgeinfer.kernels.native.instructions import ONES, Acts, Instruction, Kind, Rotation, Routing
+from edgeinfer.kernels.native import isa, packed
+from edgeinfer.kernels.native.instructions import ONES, Acts, Instruction, Rotation, Routing
 from edgeinfer.kernels.native.lower import lower
 from edgeinfer.kernels.native.place import place
 from edgeinfer.program.program import Program
 from edgeinfer.program.values import Rows
 from edgeinfer.quant.decode import decode
+from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
 ROWS = {Rows.TOKENS: 0, Rows.WANTED: 1}  # EI_ROWS_* of csrc/edgeinfer.h
@@ -45,24 +46,35 @@ class NativeBackend:
         limits: Limits,
         *,
         progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        packed: Mapping[str, PackedMatrix] | None = None,
         isa_name: str | None = None,
     ) -> "NativeExecutable":
-        """Lay the weights out in X and plan the step's memory.
+        """Lay the weights out in X, those that are not packed, and plan the step's memory.
 
         `isa_name` forces one of `isa.levels()`, for tests. Raises UnsupportedModelError for an op,
         a format or a KV type the kernels lack, InvalidParameterError for another level,
-        ResourceError if memory does not suffice.
+        ResourceError if memory does not suffice, CancelledError within milliseconds of
+        `cancel.set()`.
         """
         if limits.kv_type != "f16":
             raise UnsupportedModelError(
                 f"native backend: kv_type: found {limits.kv_type!r} (need 'f16')"
             )
-        build = _Build(program, tensors, limits, isa.chosen(isa_name))
+        build = _Build(program, tensors, limits, isa.chosen(isa_name), packed or {})
         try:
-            return build.finish(progress)
+            return build.finish(progress, cancel)
         except BaseException:
             build.lib.ei_exec_free(build.exec)
             raise
+
+    def layout(self, formats: Iterable[str]) -> str | None:
+        """Name the X layout of these formats."""
+        return packed.layout(formats)
+
+    def matrices(self, program: Program, tensors: Mapping[str, Tensor]) -> list[MatrixToPack]:
+        """List the matrices that `compile` would lay out in X."""
+        return packed.matrices(program, tensors)
 
 
 BACKEND = NativeBackend()
@@ -72,13 +84,19 @@ class _Build:
     """Hand the parts of a lowered program to the C executor, each once."""
 
     def __init__(
-        self, program: Program, tensors: Mapping[str, Tensor], limits: Limits, level: str
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        limits: Limits,
+        level: str,
+        ready: Mapping[str, PackedMatrix],
     ) -> None:
         from edgeinfer.kernels.native._native import ffi, lib
 
         self.ffi, self.lib = ffi, lib
         self.program, self.tensors, self.limits = program, tensors, limits
-        self.formats = ffi.string(lib.ei_format_names()).decode().split()
+        self.ready = ready
+        self.formats = packed.format_names()
         n_threads = limits.n_threads or lib.ei_default_threads()
         counts = (n_threads, limits.n_threads_batch or n_threads)
         self.exec = lib.ei_exec_new(level.encode(), *counts, limits.n_batch, limits.n_pages)
@@ -86,12 +104,13 @@ class _Build:
             raise ResourceError(f"native backend: no memory for {max(counts)} threads")
         self.keep: list[object] = []  # memory the executable points into
         self._weights: dict[tuple[str, bool], int] = {}
+        self._to_lay_out = 0  # bytes
         self._vectors: dict[tuple[str, int], int] = {}
         self._ropes: dict[Rotation, int] = {}
         self._kvs: dict[int, int] = {}
         self._routings: dict[int, int] = {}
 
-    def finish(self, progress: Progress | None) -> "NativeExecutable":
+    def finish(self, progress: Progress | None, cancel: Cancel | None) -> "NativeExecutable":
         lowered = lower(self.program, self.tensors)
         buffers, acts = place(lowered)
         for buffer in buffers:
@@ -103,7 +122,7 @@ class _Build:
             self._kvs[kv.id] = self._added(self.lib.ei_exec_add_kv(self.exec, *args))
         for instruction in lowered.instructions:
             self._added(self.lib.ei_exec_add_op(self.exec, self._op(instruction)))
-        self._lay_out(lowered.logits.number, progress)
+        self._lay_out(lowered.logits.number, progress, cancel)
         return NativeExecutable(self, lowered.logits.width)
 
     def _added(self, number: int) -> int:
@@ -132,7 +151,7 @@ class _Build:
         for field, items in (("in", instruction.inputs), ("out", instruction.outputs)):
             numbers = [-1 if item is None else item.number for item in items]
             setattr(op, field, numbers + [-1] * (3 - len(numbers)))
-        is_table = instruction.kind is Kind.EMBED
+        is_table = packed.is_table(instruction)
         weights = [self._weight(name, is_table) for name in instruction.weights]
         op.weight = weights + [-1] * (3 - len(weights))
         vectors = [self._vector(instruction, i) for i in range(len(instruction.vectors))]
@@ -154,19 +173,26 @@ class _Build:
                     f"tensor '{name}': found format {tensor.format.name} "
                     f"(need one of {', '.join(self.formats)})"
                 )
-            source = self.ffi.from_buffer("uint8_t[]", tensor.data)
-            n_columns = tensor.shape[-1]
-            n_rows = tensor.data.nbytes // tensor.format.row_bytes(n_columns)
-            head = (self.exec, self.formats.index(tensor.format.name))
-            if is_table:
-                number = self.lib.ei_exec_add_table(*head, n_rows, n_columns, source)
-            elif len(tensor.shape) == 3:
-                number = self.lib.ei_exec_add_experts(*head, *tensor.shape, source)
-            else:
-                number = self.lib.ei_exec_add_matrix(*head, n_rows, n_columns, source)
-            self.keep.append(source)
+            number = self._add_weight(tensor, self.formats.index(tensor.format.name), is_table)
             self._weights[name, is_table] = self._added(number)
         return self._weights[name, is_table]
+
+    def _add_weight(self, tensor: Tensor, format_number: int, is_table: bool) -> int:
+        lib, head = self.lib, (self.exec, format_number)
+        n_matrices, n_rows, n_columns = shape = packed.shape_of(tensor)
+        if not is_table:
+            groups = packed.ready(self.ready.get(tensor.name), tensor, format_number)
+            if groups is not None:
+                self.keep.append(groups)
+                return int(lib.ei_exec_add_packed(*head, *shape, groups))
+            self._to_lay_out += tensor.data.nbytes
+        source = self.ffi.from_buffer("uint8_t[]", tensor.data)
+        self.keep.append(source)
+        if is_table:
+            return int(lib.ei_exec_add_table(*head, n_matrices * n_rows, n_columns, source))
+        if n_matrices > 1:
+            return int(lib.ei_exec_add_experts(*head, *shape, source))
+        return int(lib.ei_exec_add_matrix(*head, n_rows, n_columns, source))
 
     def _vector(self, instruction: Instruction, i: int) -> int:
         name = instruction.vectors[i]
@@ -219,9 +245,9 @@ class _Build:
             self._routings[id(routing)] = self._added(self.lib.ei_exec_add_routing(self.exec, how))
         return self._routings[id(routing)]
 
-    def _lay_out(self, logits: int, progress: Progress | None) -> None:
+    def _lay_out(self, logits: int, progress: Progress | None, cancel: Cancel | None) -> None:
         done = self.ffi.new("int64_t *")
-        total = sum(self.tensors[name].data.nbytes for name, table in self._weights if not table)
+        total = self._to_lay_out
         ended = threading.Event()
 
         def report() -> None:
@@ -234,11 +260,14 @@ class _Build:
         if watcher:
             watcher.start()
         try:
-            status = self.lib.ei_exec_finish(self.exec, logits, done)
+            flag = self.ffi.from_buffer("int32_t[]", cancel.cell) if cancel else self.ffi.NULL
+            status = self.lib.ei_exec_finish(self.exec, logits, done, flag)
         finally:
             ended.set()
             if watcher:
                 watcher.join()
+        if status == self.lib.EI_CANCELLED:
+            raise CancelledError("loading was cancelled")
         if status != self.lib.EI_OK:
             raise ResourceError(
                 f"native backend: no memory for {total} bytes of weights, "

@@ -4,7 +4,7 @@ Slow on purpose, plain on purpose: weights are decoded whole, matrices go throug
 values stay float32. Needs four bytes a weight.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from edgeinfer.kernels.reference.step import Kernel, KvPages, make_pages, start_
 from edgeinfer.kernels.reference.weights import Weights
 from edgeinfer.program.program import Program
 from edgeinfer.program.values import Rows
+from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
 
@@ -97,8 +98,10 @@ class ReferenceBackend:
         limits: Limits,
         *,
         progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        packed: Mapping[str, PackedMatrix] | None = None,
     ) -> ReferenceExecutable:
-        """Decode the weights and make the program runnable; see `Backend.compile`."""
+        """Make the program runnable; weights are decoded at their first use."""
         program.validate(tensors)
         if "logits" not in program.outputs:
             raise UnsupportedModelError(
@@ -108,6 +111,14 @@ class ReferenceBackend:
         weights = Weights(tensors, n_bytes, progress)
         pages = {kv.id: make_pages(kv, limits.n_pages) for kv in program.kvs}
         return ReferenceExecutable(program, limits, weights, pages)
+
+    def layout(self, formats: Iterable[str]) -> str | None:
+        """Return None: decoded weights are not worth keeping."""
+        return None
+
+    def matrices(self, program: Program, tensors: Mapping[str, Tensor]) -> list[MatrixToPack]:
+        """Return nothing; see `layout`."""
+        return []
 
 
 BACKEND: Backend = ReferenceBackend()

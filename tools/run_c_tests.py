@@ -1,4 +1,4 @@
-"""Compile edgeinfer/csrc with each tests/csrc/test_*.c and run them: sanitized, per ISA, or NEON.
+"""Compile edgeinfer/csrc with each tests/csrc/test_*.c and run them: sanitized, per ISA, per CPU.
 
 A test is a C program that returns 0. Flags come from the builder of the compiled module, so the
 tests run the code that is shipped.
@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 BUILD: dict[str, Any] = runpy.run_path("edgeinfer/kernels/native/build.py")
@@ -30,18 +32,38 @@ CPU_FEATURES = {
     "avx512": {"avx2", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"},
     "neon": {"asimd", "asimddp", "asimdhp"},
 }
+ARM_LEVELS = ("scalar", "neon")
+DISPATCH = Path("tests/csrc/test_dispatch.c")
 TIMEOUT_S = 600
+
+
+# The CPUs that qemu imitates, and the level each of them must get.
+X86_CPUS = {
+    "Nehalem": "scalar",
+    "SandyBridge": "scalar",
+    "Haswell": "avx2",
+    "Haswell,-fma": "scalar",
+    "Haswell,-xsave": "scalar",  # a system that does not save the registers
+    "max": "avx2",
+}
+ARM_CPUS = {"cortex-a53": "scalar", "cortex-a76": "neon", "max": "neon"}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One way to compile and run the tests."""
+    """One way to compile the tests, and the levels and CPUs to run them at.
+
+    Every test runs at each level, under `runner`; that of dispatch as each CPU, under `emulator`.
+    """
 
     title: str
     compiler: str
-    flags: list[str] = field(default_factory=list)
-    runner: list[str] = field(default_factory=list)
+    levels: Sequence[str] = ()
+    flags: Sequence[str] = ()
+    runner: Sequence[str] = ()
     emulated: bool = False
+    emulator: str = ""
+    cpus: Mapping[str, str] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -51,26 +73,41 @@ def main() -> int:
     parser.add_argument("--every-isa", action="store_true", help="each ISA this CPU has")
     parser.add_argument("--aarch64", action="store_true", help="cross-compiled, under qemu")
     parser.add_argument("--simde", action="store_true", help="AVX-VNNI and AVX-512 emulated")
+    parser.add_argument("--old-cpus", action="store_true", help="each CPU gets the level it has")
     parser.add_argument("--kernel-tests", action="store_true", help="pytest of the kernels per ISA")
     asked = parser.parse_args()
-    compiler = os.environ.get("CC", "gcc")
-    levels = cpu_levels()
     failed = False
-    if asked.sanitize:
-        failed |= run(Target("sanitized", compiler, SANITIZE), levels)
-    if asked.every_isa:
-        failed |= run(Target("native", compiler), levels)
-    missing = [level for level in EMULATED if level not in levels]
-    emulated = list(EMULATED) if asked.simde else missing if asked.every_isa else []
-    if emulated and platform.machine() == "x86_64":
-        failed |= run(Target("emulated", compiler, SIMDE, emulated=True), emulated)
-    if asked.aarch64:
-        emulator = ["qemu-aarch64", "-cpu", "max"]
-        target = Target("aarch64", "aarch64-linux-gnu-gcc", ["-static"], emulator)
-        failed |= run(target, ["scalar", "neon"])
+    for target in targets(asked):
+        failed |= run(target)
     if asked.kernel_tests:
-        failed |= run_kernel_tests(levels)
+        failed |= run_kernel_tests(cpu_levels())
     return int(failed)
+
+
+def targets(asked: argparse.Namespace) -> Iterator[Target]:
+    """List what has to be compiled, each with all that is asked of it."""
+    compiler, levels = os.environ.get("CC", "gcc"), cpu_levels()
+    on_x86 = platform.machine() == "x86_64"
+    if asked.sanitize:
+        yield Target("sanitized", compiler, levels, SANITIZE)
+    if asked.every_isa or (asked.old_cpus and on_x86):
+        cpus = X86_CPUS if asked.old_cpus and on_x86 else {}
+        at = levels if asked.every_isa else ()
+        yield Target("native", compiler, at, emulator="qemu-x86_64", cpus=cpus)
+    missing = [level for level in EMULATED if level not in levels]
+    emulated = EMULATED if asked.simde else missing if asked.every_isa else ()
+    if emulated and on_x86:
+        yield Target("emulated", compiler, emulated, SIMDE, emulated=True)
+    if asked.aarch64 or asked.old_cpus:
+        yield Target(
+            "aarch64",
+            "aarch64-linux-gnu-gcc",
+            ARM_LEVELS if asked.aarch64 else (),
+            ["-static"],
+            ["qemu-aarch64", "-cpu", "max"],
+            emulator="qemu-aarch64",
+            cpus=ARM_CPUS if asked.old_cpus else {},
+        )
 
 
 def cpu_levels() -> list[str]:
@@ -80,29 +117,37 @@ def cpu_levels() -> list[str]:
     return ["scalar", *(isa for isa, need in CPU_FEATURES.items() if need <= features)]
 
 
-def run(target: Target, levels: list[str]) -> bool:
-    """Compile the library once, link and run each test at each level; return whether one failed."""
+def run(target: Target) -> bool:
+    """Compile the library once, link and run the tests; return whether one failed."""
     tests = sorted(Path("tests/csrc").glob("test_*.c"))
     if not tests:
         sys.exit("run_c_tests: no tests/csrc/test_*.c here; run from the repository root")
-    for tool in (target.compiler, *target.runner[:1]):
+    tools = [target.compiler, *target.runner[:1], *([target.emulator] if target.cpus else [])]
+    for tool in tools:
         if shutil.which(tool) is None:
             sys.exit(f"run_c_tests: {tool} is not installed")
     failed = False
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        isas = compiled_isas(target, folder)
-        macros = [f"-D{isa.macro}=1" for isa in isas]
-        sources = [s for s in BUILD["sources"]() if (i := BUILD["isa_of"](s)) is None or i in isas]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(lambda s: compile_one(target, s, macros, folder), sources))
-            programs = list(
-                pool.map(lambda t: link(target, str(t), objects, macros, folder), tests)
-            )
-        for level in levels:
+        programs = build(target, tests if target.levels else [DISPATCH], folder)
+        for level in target.levels:
             for program in programs:
-                failed |= not passes(target, program, level)
+                env = {"EDGEINFER_ISA": level}
+                failed |= not passes(target.title, level, [*target.runner, program], env)
+        for cpu, best in target.cpus.items():
+            command = [target.emulator, "-cpu", cpu, folder / DISPATCH.stem]
+            failed |= not passes(target.title, f"{cpu} ({best})", command, {"EI_EXPECT_BEST": best})
     return failed
+
+
+def build(target: Target, tests: Sequence[Path], folder: Path) -> list[Path]:
+    """Compile the library and link each test with it; return the programs."""
+    isas = compiled_isas(target, folder)
+    macros = [f"-D{isa.macro}=1" for isa in isas]
+    sources = [s for s in BUILD["sources"]() if (i := BUILD["isa_of"](s)) is None or i in isas]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda s: compile_one(target, s, macros, folder), sources))
+        return list(pool.map(lambda t: link(target, str(t), objects, macros, folder), tests))
 
 
 def compiled_isas(target: Target, folder: Path) -> list[Any]:
@@ -146,17 +191,15 @@ def link(target: Target, test: str, objects: list[str], macros: list[str], folde
     return program
 
 
-def passes(target: Target, program: Path, level: str) -> bool:
-    """Run one test at one level and print a line about it."""
-    env = os.environ | {"EDGEINFER_ISA": level}
-    try:
-        status = subprocess.run(
-            [*target.runner, str(program)], env=env, timeout=TIMEOUT_S
-        ).returncode
-    except subprocess.TimeoutExpired:
-        status = -1
+def passes(title: str, where: str, command: Sequence[str | Path], env: Mapping[str, str]) -> bool:
+    """Run one test and print a line about it, and what it complained about if it failed."""
+    outer = {name: value for name, value in os.environ.items() if name != "EDGEINFER_ISA"}
+    done = subprocess.run(["timeout", str(TIMEOUT_S), *command], env=outer | env, stderr=PIPE)
+    status = done.returncode
+    if status:
+        sys.stderr.buffer.write(done.stderr)
     verdict = "ok" if status == 0 else f"FAILED with status {status}"
-    print(f"{target.title:10} {level:8} {program.name}: {verdict}", flush=True)
+    print(f"{title:10} {where:23} {Path(command[-1]).name}: {verdict}", flush=True)
     return status == 0
 
 

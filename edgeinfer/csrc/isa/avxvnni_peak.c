@@ -5,6 +5,13 @@
 #include "../edgeinfer.h"
 #include "../kernels.h"
 
+#ifdef EI_SIMDE
+/* an emulated instruction set has no roof */
+int64_t EI_FN(peak)(int32_t kind, int64_t n_turns) {
+    (void)kind, (void)n_turns;
+    return 0;
+}
+#else
 #include <immintrin.h>
 
 typedef __m256i peak_ints;
@@ -17,3 +24,4 @@ typedef __m256 peak_floats;
 #define PEAK_DOT_MACS    32
 #define PEAK_FMA_MACS    8
 #include "../ops/peak_template.h"
+#endif

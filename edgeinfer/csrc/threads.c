@@ -20,30 +20,23 @@
 #include <time.h>
 #include <unistd.h>
 #ifdef __linux__
-#include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
 
+#include "bed.h"
 #include "fp_state.h"
 #include "threads.h"
 
 enum {
     MAX_THREADS = 1024,
-    LINE = 128,        /* two cache lines: x86 fetches them in pairs */
-    SPIN_NS = 50000,   /* the price of a futex wake-up: spinning longer can only lose */
+    SPIN_NS = 50000,          /* the price of a futex wake-up: spinning longer can only lose */
+    INTERRUPTED_NS = 1000000, /* longer than chunks take: somebody else had the CPU */
+    SHARED_NS = 100000000,    /* for how long that is remembered */
+    LEAST_TURN_NS = 1000000,  /* between two interruptions, for reckoning */
+    MOST_TURN_NS = 4000000,
     IDLE_NS = 1000000, /* after this the kernel may wake a worker on its waker's CPU */
     PAUSES_PER_LOOK = 32
 };
-
-/* Where threads sleep: a futex on `word`, or a condition variable where there is none. */
-typedef struct {
-    _Alignas(LINE) _Atomic uint32_t word;
-    _Atomic int32_t n_asleep;
-#ifndef __linux__
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-#endif
-} bed;
 
 typedef struct {
     _Alignas(LINE) ei_pool *pool;
@@ -51,6 +44,10 @@ typedef struct {
     int32_t index;
     _Atomic int32_t tid;      /* the kernel's id, 0 until the thread has started */
     _Atomic int32_t narrowed; /* its affinity was narrowed for a wake-up and is to be restored */
+    /* only the thread itself reads and writes these */
+    int64_t shared_until_ns; /* another process is taken to share its CPU until then */
+    int64_t turn_ns;         /* since when it has had the CPU */
+    int64_t run_ns;          /* how long of a turn it uses */
 } worker;
 
 struct ei_pool {
@@ -75,7 +72,7 @@ struct ei_pool {
     cpu_set_t inherited;
     int32_t n_cpus; /* in the inherited mask; 0: unknown */
 #endif
-    worker *workers; /* entry 0, the caller's, is unused */
+    worker *workers; /* of entry 0, the caller's, only the turns are used */
 };
 
 static int64_t now_ns(void) {
@@ -92,53 +89,7 @@ static inline void pause_cpu(void) {
 #endif
 }
 
-/* -- sleeping and waking ---------------------------------------------------------------------- */
-
-static bool bed_make(bed *b) {
-#ifndef __linux__
-    if (pthread_mutex_init(&b->mutex, NULL)) return false;
-    if (pthread_cond_init(&b->changed, NULL)) return pthread_mutex_destroy(&b->mutex), false;
-#else
-    (void)b;
-#endif
-    return true;
-}
-
-static void bed_unmake(bed *b) {
-#ifndef __linux__
-    pthread_cond_destroy(&b->changed);
-    pthread_mutex_destroy(&b->mutex);
-#else
-    (void)b;
-#endif
-}
-
-/* Sleep until the word is no longer `seen`. Returning early is allowed. */
-static void bed_sleep(bed *b, uint32_t seen) {
-#ifdef __linux__
-    syscall(SYS_futex, (uint32_t *)&b->word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-#else
-    pthread_mutex_lock(&b->mutex);
-    while (atomic_load(&b->word) == seen) pthread_cond_wait(&b->changed, &b->mutex);
-    pthread_mutex_unlock(&b->mutex);
-#endif
-}
-
-/* Wake up to n sleepers. What they wait for was stored before with seq_cst: either this load sees
-   the sleeper, or the sleeper, which re-reads after counting itself, sees the store. */
-static void bed_wake(bed *b, int32_t n) {
-    if (atomic_load(&b->n_asleep) == 0) return;
-#ifdef __linux__
-    atomic_fetch_add(&b->word, 1);
-    syscall(SYS_futex, (uint32_t *)&b->word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
-#else
-    (void)n;
-    pthread_mutex_lock(&b->mutex);
-    atomic_fetch_add(&b->word, 1);
-    pthread_cond_broadcast(&b->changed);
-    pthread_mutex_unlock(&b->mutex);
-#endif
-}
+/* -- members ---------------------------------------------------------------------------------- */
 
 static inline int32_t n_active(ei_pool *pool) { return atomic_load_explicit(&pool->n_active, memory_order_relaxed); }
 
@@ -214,6 +165,26 @@ static int32_t claim_rest(ei_pool *pool, uint64_t ticket) {
     return 0;
 }
 
+/* Another process shares this thread's CPU if a chunk takes INTERRUPTED_NS. Everybody then waits for the chunk that was
+   held, several milliseconds. So from then on the thread offers its CPU by itself, between two chunks, shortly before
+   the system would take it: nobody waits, the others run all the chunks until it comes back. To offer it earlier would
+   give away the rest of each turn. */
+static void make_way(worker *self, int64_t start_ns) {
+    int64_t now = now_ns();
+    if (now - start_ns > INTERRUPTED_NS) {
+        int64_t ran = start_ns - self->turn_ns;
+        ran = ran < LEAST_TURN_NS ? LEAST_TURN_NS : ran > MOST_TURN_NS ? MOST_TURN_NS : ran;
+        self->run_ns += (ran * 3 / 4 - self->run_ns) / 4;
+        self->turn_ns = now;
+        self->shared_until_ns = now + SHARED_NS;
+        return;
+    }
+    if (now >= self->shared_until_ns || now - self->turn_ns < self->run_ns) return;
+    sched_yield();
+    self->turn_ns = now_ns();
+    if (self->turn_ns - now > INTERRUPTED_NS) self->shared_until_ns = self->turn_ns + SHARED_NS;
+}
+
 /* Run one chunk of the current job if one is left. A member that was active a moment ago may still claim one. */
 static bool work(ei_pool *pool, int32_t thread) {
     if (thread >= n_active(pool)) return false;
@@ -223,12 +194,14 @@ static bool work(ei_pool *pool, int32_t thread) {
     } while (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1, memory_order_acq_rel,
                                                     memory_order_acquire));
     int32_t n_ended = 1;
+    int64_t start = now_ns();
     restore_affinity(pool, thread);
     if (is_cancelled(pool))
         n_ended += claim_rest(pool, ticket - 1);
     else
         pool->job.run(pool->context, pool->job.op, pool->job.n_chunks - (int32_t)(uint32_t)ticket, thread);
     if (atomic_fetch_sub_explicit(&pool->unfinished, n_ended, memory_order_acq_rel) == n_ended) advance(pool, thread);
+    make_way(&pool->workers[thread], start);
     return true;
 }
 
@@ -318,6 +291,7 @@ ei_pool *ei_pool_new(int32_t n_threads) {
         return bed_unmake(&pool->workers_bed), bed_unmake(&pool->reserve_bed), release(pool), NULL;
     pthread_mutex_init(&pool->turn, NULL);
     pool->pid = getpid();
+    for (int32_t i = 0; i < n_threads; i++) pool->workers[i].run_ns = LEAST_TURN_NS * 2;
 #ifdef __linux__
     if (sched_getaffinity(0, sizeof pool->inherited, &pool->inherited) == 0) pool->n_cpus = CPU_COUNT(&pool->inherited);
 #endif

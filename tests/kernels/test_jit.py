@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,12 @@ from edgeinfer.kernels.backend import Batch, Cancel, Executable, Limits, choose
 from edgeinfer.kernels.jit.backend import BACKEND
 from edgeinfer.kernels.native.backend import BACKEND as NATIVE
 from edgeinfer.loader.gguf import open_gguf
+from edgeinfer.program import ops
 from edgeinfer.quant.formats import FORMATS
 from tests.arch import tiny
+from tests.kernels import test_attention as attention
+from tests.kernels import test_native_experts as experts
+from tests.kernels import test_native_moe as moe
 from tests.kernels.kl import limits_for, one_sequence, run_tokens
 from tests.kernels.random_weights import all_matrices
 from tests.kernels.test_native_shapes import BLOCKS, N_KV, NAMES, SHAPES
@@ -88,13 +93,9 @@ def test_formats_and_activations_may_differ_within_a_model(
 @pytest.mark.parametrize("fn", ["gelu_erf", "relu", "relu2", "sigmoid", "tanh", "softplus"])
 def test_every_activation_equals_native(tmp_path: Path, fn: str) -> None:
     """Those no architecture here uses, put where the model has its own."""
-    from dataclasses import replace
-
-    from edgeinfer.program.ops import Gated
-
     with tiny.open_model(tmp_path, *tiny.llama()) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=512)
-        changed = (replace(op, fn=fn) if isinstance(op, Gated) else op for op in program.ops)
+        changed = (replace(op, fn=fn) if isinstance(op, ops.Gated) else op for op in program.ops)
         program = replace(program, ops=tuple(changed))
         made = [b.compile(program, file.tensors, LIMITS) for b in (BACKEND, NATIVE)]
         found, expected = (bits(executable) for executable in made)
@@ -116,6 +117,49 @@ def test_a_real_model_equals_native_in_any_chunks(smollm2_path: Path) -> None:
             made.close()
     assert (found[1] == found[0]).all()
     assert (found[2] == found[0]).all()
+
+
+@pytest.mark.parametrize("asked", {**attention.CAUSAL, **attention.AHEAD})
+def test_attention_equals_native(asked: str) -> None:
+    tokens, found = attention.ids(560), []
+    for backend in (BACKEND, NATIVE):
+        wanted = {**attention.CAUSAL, **attention.AHEAD}[asked]
+        executable = attention.compiled(wanted, backend)
+        found.append(attention.run(executable, tokens))
+        executable.close()
+    assert attention.same_bits(*found)
+
+
+@pytest.mark.parametrize("model", moe.MODELS)
+def test_a_model_of_experts_equals_native(tmp_path: Path, model: str) -> None:
+    with moe.compiled(tmp_path, model) as make:
+        executable, native = make(BACKEND), make()
+        expected = moe.bits(run_tokens(native, moe.TOKENS, moe.WANTED))
+        for chunk in (512, 7):
+            found = run_tokens(executable, moe.TOKENS, moe.WANTED, chunk)
+            assert (moe.bits(found) == expected).all()
+        executable.close()
+        native.close()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("shape", experts.SHAPES)
+def test_a_block_of_experts_equals_native(shape: str, k: int) -> None:
+    wishes = [[(t * t + j * (1 + t % 2)) % 9 for j in range(k)] for t in experts.ALL]
+    d = experts.Draft(experts.rows_for(wishes))
+    made = d.finish(experts.mlp(d, k, **experts.SHAPES[shape]))
+    found, expected = (experts.run(made, experts.ALL, b) for b in (BACKEND, NATIVE))
+    assert (experts.bits(found) == experts.bits(expected)).all()
+
+
+@pytest.mark.parametrize("case", experts.CHOICES)
+def test_choices_of_experts_equal_native(case: str) -> None:
+    n_experts, k, how = experts.CHOICES[case]
+    shape = (experts.N_ROWS, n_experts)
+    logits = (3 * np.random.default_rng(n_experts).standard_normal(shape)).astype(np.float32)
+    found, expected = (experts.chosen(logits, k, b, **how) for b in (BACKEND, NATIVE))
+    assert (found[0] == expected[0]).all()
+    assert (experts.bits(found[1]) == experts.bits(expected[1])).all()
 
 
 # -- one model, many ways ------------------------------------------------------------------------
@@ -194,11 +238,12 @@ def test_a_forked_child_is_refused_and_does_not_hang(executable: Executable) -> 
 # -- what it refuses, and when it is chosen ------------------------------------------------------
 
 
-def test_a_missing_op_is_named(tmp_path: Path) -> None:
-    with tiny.open_model(tmp_path, *tiny.llama(n_experts=4)) as file:
-        program = build_program(file.metadata, file.tensors, n_ctx=256)
-        with pytest.raises(UnsupportedModelError, match="jit backend: op 'route'"):
-            BACKEND.compile(program, file.tensors, LIMITS)
+def test_a_missing_op_is_named() -> None:
+    d = experts.Draft(experts.rows_for(experts.WISHES["mixed"][1]))
+    out = d.b.value(d.x.width, d.x.rows)
+    d.b._emit(ops.Softmax(d.x, out))
+    with pytest.raises(UnsupportedModelError, match="jit backend: op 'softmax'"):
+        BACKEND.compile(*d.finish(out), LIMITS)
 
 
 def test_a_missing_kv_type_is_named(tmp_path: Path) -> None:

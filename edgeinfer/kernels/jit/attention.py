@@ -9,7 +9,7 @@ from typing import Any
 
 from edgeinfer.kernels.backend import PAGE_LEN
 from edgeinfer.kernels.jit.compiler import inlined, kernel
-from edgeinfer.kernels.jit.elementary import exp, exp_of, softcapped
+from edgeinfer.kernels.jit.elementary import exp, exp_of, softcapped, vf_abs
 from edgeinfer.kernels.jit.jobs import take
 from edgeinfer.kernels.jit.rows import load_lanes, store_lanes
 from edgeinfer.kernels.jit.verbs import (
@@ -21,7 +21,9 @@ from edgeinfer.kernels.jit.verbs import (
     store_f32,
     vf_add,
     vf_fma,
+    vf_fnma,
     vf_from_f16,
+    vf_from_vi,
     vf_largest,
     vf_load,
     vf_max,
@@ -30,6 +32,9 @@ from edgeinfer.kernels.jit.verbs import (
     vf_store,
     vf_sub,
     vf_sum,
+    vi_count,
+    vi_set,
+    vi_sub,
 )
 
 Lanes = Any
@@ -40,8 +45,8 @@ MOST_ROWS = (
 MINUS_INFINITY = 0xFF800000
 
 # The numbers that describe one span: tokens of one sequence that stand together.
-SPAN_NUMBERS = 4
-FIRST_ROW, N_TOKENS, PAGES, FIRST_POSITION = range(4)
+SPAN_NUMBERS = 5
+FIRST_ROW, N_TOKENS, PAGES, FIRST_POSITION, LAST_POSITION = range(5)  # the last: of the sequence
 
 
 def scratch_bytes(key_dim: int, value_dim: int, group: int) -> int:
@@ -106,12 +111,24 @@ def score(q: int, dim: int, keys: int, low: int, high: int, scores: int) -> None
 
 
 @inlined
-def soften(scores: int, low: int, high: int, cap: float, inverse_cap: float, ml: int) -> None:
+def shape_scores(
+    scores: int, start: int, end: int, cap: float, inverse_cap: float, slope: float, here: int
+) -> None:
+    """What softcap and slope make of scores; here: the row's position less the chunk's."""
+    for i in range(start, end, 16):
+        s = vf_load(scores + 4 * i)
+        if cap > 0:
+            s = softcapped(s, cap, inverse_cap)
+        if slope != 0:
+            distance = vf_abs(vf_from_vi(vi_sub(vi_set(here - i), vi_count())))
+            s = vf_fnma(vf_set(slope), distance, s)
+        vf_store(scores + 4 * i, s)
+
+
+@inlined
+def soften(scores: int, low: int, high: int, ml: int) -> None:
     """Scores to weights; their largest score and their sum go to ml."""
     start, end = low // 16 * 16, (high + 15) // 16 * 16
-    if cap > 0:
-        for i in range(start, end, 16):
-            vf_store(scores + 4 * i, softcapped(vf_load(scores + 4 * i), cap, inverse_cap))
     for i in range(start, low):
         store_f32(scores + 4 * i, minus_infinity())
     for i in range(high, end):
@@ -215,8 +232,10 @@ def attention(
     by: float,
     cap: float,
     inverse_cap: float,
-    window: int,
+    behind: int,
+    ahead: int,
     sinks: int,
+    slopes: int,
     scratch: int,
     scratch_size: int,
 ) -> None:
@@ -230,17 +249,19 @@ def attention(
     chunk_ml = chunk_o + 4 * lines
     state = chunk_ml + 64
     state_size = 4 * lines + 8
+    zero = f32_from_bits(0)
     piece = take(job)
     while piece < n_pieces:
         span = spans + 8 * SPAN_NUMBERS * ((n_pieces - 1 - piece) // n_kv_heads)
         head = piece % n_kv_heads
         n_tokens, pages = load_i64(span + 8 * N_TOKENS), load_i64(span + 8 * PAGES)
         first_row, start = load_i64(span + 8 * FIRST_ROW), load_i64(span + 8 * FIRST_POSITION)
-        end = start + n_tokens  # beyond the last position
+        last = load_i64(span + 8 * LAST_POSITION)
+        end = min(start + n_tokens - 1 + ahead, last) + 1  # beyond what any row sees
         for r in range(n_tokens * group):
             store_f32(state + state_size * r, minus_infinity())
-            store_f32(state + state_size * r + 4, f32_from_bits(0))
-        first = max(0, start + 1 - window) if window != 0 else 0
+            store_f32(state + state_size * r + 4, zero)
+        first = max(0, start - behind)
         for chunk in range(first // CHUNK * CHUNK, end, CHUNK):
             for p in range(
                 max(first, chunk) // PAGE_LEN * PAGE_LEN, min(end, chunk + CHUNK), PAGE_LEN
@@ -256,14 +277,19 @@ def attention(
                 )
             for r in range(n_tokens * group):
                 token = r // group
-                seen = max(0, start + token + 1 - window) if window != 0 else 0
-                low, high = max(seen - chunk, 0), min(start + token + 1 - chunk, CHUNK)
+                here = start + token - chunk
+                low = max(here - behind, 0)
+                high = min(here + ahead, last - chunk, CHUNK - 1) + 1
                 if low >= high:
                     continue
                 number = ((first_row + token) * n_kv_heads + head) * group + r % group
+                slope = load_f32(slopes + 4 * (head * group + r % group)) if slopes != 0 else zero
                 scale_query(q + 4 * key_dim * number, key_dim, by, scaled)
                 score(scaled, key_dim, chunk_keys, low, high, scores)
-                soften(scores, low, high, cap, inverse_cap, chunk_ml)
+                if cap > 0 or slope != 0:
+                    around = (low // 16 * 16, (high + 15) // 16 * 16)
+                    shape_scores(scores, around[0], around[1], cap, inverse_cap, slope, here)
+                soften(scores, low, high, chunk_ml)
                 weigh(scores, low, high, chunk_values, value_dim, chunk_o)
                 at = state + state_size * r
                 merge(at, at + 8, chunk_ml, chunk_o, value_dim)

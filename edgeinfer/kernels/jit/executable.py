@@ -9,8 +9,10 @@ from edgeinfer.errors import CancelledError, ModelClosedError, ResourceError
 from edgeinfer.kernels.backend import Batch, Cancel, Limits, check_batch
 from edgeinfer.kernels.jit import attention, lower, matmul
 from edgeinfer.kernels.jit.compiler import make_ready
+from edgeinfer.kernels.jit.lower_linear import largest_codes
 from edgeinfer.kernels.jit.memory import Acts, address, floats, make_pages, place
 from edgeinfer.kernels.jit.pool import Pool, default_threads
+from edgeinfer.kernels.jit.source import Source
 from edgeinfer.kernels.jit.step import Step
 from edgeinfer.program import ops
 from edgeinfer.program.program import Program
@@ -18,6 +20,8 @@ from edgeinfer.program.values import Rows
 from edgeinfer.quant.tensor import Tensor
 
 MOST_THREADS = 64
+FEW = 8  # tokens of a step that n_threads is for; more are for n_threads_batch
+MATMULS = (ops.Linear, ops.ExpertLinear)
 
 
 class JitExecutable:
@@ -30,7 +34,8 @@ class JitExecutable:
         self.n_threads_batch = self.n_threads  # the fallback has one count
         self.weights_bytes = sum(tensors[name].n_bytes for name in program.weights())
         self._limits = limits
-        self._pool = Pool(self.n_threads)
+        self.n_threads_batch = min(limits.n_threads_batch or self.n_threads, MOST_THREADS)
+        self._pool = Pool(max(self.n_threads, self.n_threads_batch))
         self._flag = np.zeros(1, np.int32)
         try:
             self._build(program, tensors)
@@ -46,25 +51,28 @@ class JitExecutable:
 
     def _build(self, program: Program, tensors: Mapping[str, Tensor]) -> None:
         planned = lower.plan(program)
+        most = largest_codes(program, tensors)
         logits = program.outputs["logits"]
         walks = [lower.reads_and_writes(together) for together in planned]
         values = place(walks, [logits], self._limits.n_batch)
         pages = {kv.id: make_pages(kv, self._limits.n_pages) for kv in program.kvs}
-        widest = max((op.x.width for op in program.ops if isinstance(op, ops.Linear)), default=32)
-        source = lower.Source(
+        widest = max((n for _, n in most), default=1)
+        longest = max((op.x.width for op in program.ops if isinstance(op, MATMULS)), default=1)
+        source = Source(
             program=program,
             tensors=tensors,
             values=values,
             pages=pages,
-            acts=Acts(self._limits.n_batch, widest),
-            scratch=floats(self.n_threads, _scratch_floats(program, widest)),
+            acts=Acts(self._limits.n_batch * longest),
+            scratch=floats(self._pool.n_threads, _scratch_floats(program, widest)),
             pool=self._pool,
+            most=most,
         )
         self._runs = [
             (together[0].writes()[0].rows if together[0].writes() else Rows.TOKENS, run)
             for together, run in ((each, lower.lower(each, source)) for each in planned)
         ]
-        self._source: lower.Source | None = source
+        self._source: Source | None = source
         self._logits = values[logits.id]
         self.state_bytes = sum(page.n_bytes for page in pages.values())
 
@@ -74,7 +82,8 @@ class JitExecutable:
             raise ModelClosedError("jit executable: used after close()")
         check_batch(batch, self._limits, self.n_vocab)
         flag = self._flag if cancel is None else cancel.cell
-        self._pool.begin(address(flag))
+        is_few = len(batch.tokens) <= FEW
+        self._pool.begin(self.n_threads if is_few else self.n_threads_batch, address(flag))
         step = Step(batch)
         for rows, run in self._runs:
             if flag[0]:

@@ -27,10 +27,12 @@ from edgeinfer.kernels.jit.verbs import (
 )
 
 Lanes = Any
+LANES = 16  # rows of a matrix that are computed together
 
-# The numbers that describe one matrix of a job, 8 bytes each.
-PART_NUMBERS = 10
-WEIGHT, ROW_BYTES, N_ROWS, UNPACK, LAW, HAS_MIN, OUT, OUT_STRIDE, BIAS = range(9)
+# The numbers that describe one matrix of a job, 8 bytes each. COLUMNS is 0 where the columns are
+# the rows of the input in order, else it lists pairs: a row of the input, a row of the result.
+PART_NUMBERS = 11
+WEIGHT, ROW_BYTES, N_ROWS, UNPACK, LAW, HAS_MIN, OUT, BIAS, SCALE, COLUMNS, N_COLUMNS = range(11)
 
 
 def scratch_bytes(n_columns: int) -> int:
@@ -97,23 +99,40 @@ def super_16(n: int, has_min: int, planes: int, q: int, d: int, sums: int) -> La
 
 
 @inlined
-def store(acc: Lanes, part: int, first: int, token: int) -> None:
-    """Add the bias; store the rows that exist."""
-    bias = load_i64(part + 8 * BIAS)
-    if bias != 0:
-        acc = vf_add(acc, vf_load(bias + 4 * first))
-    y = load_i64(part + 8 * OUT) + token * load_i64(part + 8 * OUT_STRIDE)
-    store_lanes(y + 4 * first, acc, load_i64(part + 8 * N_ROWS) - first)
+def in_row(part: int, column: int) -> int:
+    """The row of the input that a column is."""
+    columns = load_i64(part + 8 * COLUMNS)
+    row: int = load_i64(columns + 16 * column) if columns != 0 else column
+    return row
 
 
 @inlined
-def floats_by_tokens(n: int, planes: int, x: int, n_tokens: int, part: int, first: int) -> None:
-    """Four tokens at a time: one alone waits for its sums."""
-    for token in range(0, n_tokens, 4):
-        x0 = x + 4 * n * token
-        x1 = x + 4 * n * min(token + 1, n_tokens - 1)
-        x2 = x + 4 * n * min(token + 2, n_tokens - 1)
-        x3 = x + 4 * n * min(token + 3, n_tokens - 1)
+def store(acc: Lanes, part: int, first: int, column: int) -> None:
+    """Scale, add the bias; store the rows that exist where the column's result goes."""
+    scale, bias, columns = (
+        load_i64(part + 8 * SCALE),
+        load_i64(part + 8 * BIAS),
+        load_i64(part + 8 * COLUMNS),
+    )
+    if scale != 0:
+        acc = vf_mul(acc, vf_set(load_f32(scale)))
+    if bias != 0:
+        acc = vf_add(acc, vf_load(bias + 4 * first))
+    row = load_i64(columns + 16 * column + 8) if columns != 0 else column
+    n_rows = load_i64(part + 8 * N_ROWS)
+    y = load_i64(part + 8 * OUT) + 4 * n_rows * row
+    store_lanes(y + 4 * first, acc, n_rows - first)
+
+
+@inlined
+def floats_by_columns(n: int, planes: int, x: int, part: int, first: int) -> None:
+    """Four columns at a time: one alone waits for its sums."""
+    n_columns = load_i64(part + 8 * N_COLUMNS)
+    for column in range(0, n_columns, 4):
+        x0 = x + 4 * n * in_row(part, column)
+        x1 = x + 4 * n * in_row(part, min(column + 1, n_columns - 1))
+        x2 = x + 4 * n * in_row(part, min(column + 2, n_columns - 1))
+        x3 = x + 4 * n * in_row(part, min(column + 3, n_columns - 1))
         a0, a1, a2, a3 = vf_set(0.0), vf_set(0.0), vf_set(0.0), vf_set(0.0)
         for k in range(n):
             w = vf_load(planes + LINE * k)
@@ -121,13 +140,15 @@ def floats_by_tokens(n: int, planes: int, x: int, n_tokens: int, part: int, firs
             a1 = vf_fma(w, vf_set(load_f32(x1 + 4 * k)), a1)
             a2 = vf_fma(w, vf_set(load_f32(x2 + 4 * k)), a2)
             a3 = vf_fma(w, vf_set(load_f32(x3 + 4 * k)), a3)
-        store(a0, part, first, token)
-        if token + 1 < n_tokens:
-            store(a1, part, first, token + 1)
-        if token + 2 < n_tokens:
-            store(a2, part, first, token + 2)
-        if token + 3 < n_tokens:
-            store(a3, part, first, token + 3)
+        for i in range(min(4, n_columns - column)):
+            acc = a0
+            if i == 1:
+                acc = a1
+            elif i == 2:
+                acc = a2
+            elif i == 3:
+                acc = a3
+            store(acc, part, first, column + i)
 
 
 @inlined
@@ -152,7 +173,6 @@ def matmul(
     n_groups: int,
     parts: int,
     n: int,
-    n_tokens: int,
     x: int,
     q: int,
     d: int,
@@ -172,20 +192,16 @@ def matmul(
         unpack_rows(part, first, n, planes)
         law, has_min = load_i64(part + 8 * LAW), load_i64(part + 8 * HAS_MIN)
         if law == FLOATS:
-            floats_by_tokens(n, planes, x, n_tokens, part, first)
-        elif law == BLOCKS_32:
-            for t in range(n_tokens):
-                runs = n // 16 * 4 * t
-                acc = blocks_32(n, has_min, planes, q + 2 * n * t, d + runs, ds + runs // 2)
-                store(acc, part, first, t)
-        elif law == SUPER_16:
-            for t in range(n_tokens):
-                runs = n // 16 * 4 * t
-                acc = super_16(n, has_min, planes, q + 2 * n * t, d + runs, sums + runs)
-                store(acc, part, first, t)
+            floats_by_columns(n, planes, x, part, first)
         else:
-            for t in range(n_tokens):
-                runs = n // 16 * 4 * t
-                acc = super_32(n, has_min, planes, q + 2 * n * t, d + runs, ds + runs // 2)
-                store(acc, part, first, t)
+            for column in range(load_i64(part + 8 * N_COLUMNS)):
+                row = in_row(part, column)
+                at, runs = q + 2 * n * row, n // 16 * 4 * row
+                if law == BLOCKS_32:
+                    acc = blocks_32(n, has_min, planes, at, d + runs, ds + runs // 2)
+                elif law == SUPER_16:
+                    acc = super_16(n, has_min, planes, at, d + runs, sums + runs)
+                else:
+                    acc = super_32(n, has_min, planes, at, d + runs, ds + runs // 2)
+                store(acc, part, first, column)
         group = take(job)

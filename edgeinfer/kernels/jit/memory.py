@@ -53,12 +53,12 @@ def make_pages(kv: Kv, n_pages: int) -> Pages:
 
 
 class Acts:
-    """Room for the quantized activations of the widest value, as csrc/formats.h defines them."""
+    """Room for the quantized activations of n floats, as csrc/formats.h defines them."""
 
-    def __init__(self, n_rows: int, width: int) -> None:
-        self.q = np.zeros(n_rows * width + 2 * ROOM, np.int16)
-        self.d, self.sums = floats(n_rows * width // 16), floats(n_rows * width // 16)
-        self.ds = floats(n_rows * width // 32)
+    def __init__(self, n: int) -> None:
+        self.q = np.zeros(n + 2 * ROOM, np.int16)
+        self.d, self.sums, self.ds = floats(n // 16), floats(n // 16), floats(n // 32)
+        self.addresses = tuple(address(a) for a in (self.q, self.d, self.sums, self.ds))
 
 
 def place(

@@ -24,20 +24,22 @@ class Pool:
         self._address = self._job.ctypes.data
         self._pid = os.getpid()
         self._peers = [_Peer(thread) for thread in range(1, n_threads)]
+        self._active = self._peers
 
-    def begin(self, flag: int) -> None:
-        """Start a step, which the int32 at `flag` cancels once it is not 0."""
+    def begin(self, n_members: int, flag: int) -> None:
+        """Start a step of some members, which the int32 at `flag` cancels once it is not 0."""
         if os.getpid() != self._pid:
             raise BackendError(
                 "the process was forked after the model was loaded: its threads are gone; "
                 "load the model again in the child"
             )
+        self._active = self._peers[: n_members - 1]
         self._job[FLAG] = flag
 
     def run(self, kernel: Compiled, n_pieces: int, *args: Any) -> None:
         """Run the pieces 0 .. n_pieces-1 of a kernel; return when all are done."""
         self._job[NEXT] = 0
-        called = self._peers[: n_pieces - 1]
+        called = self._active[: n_pieces - 1]
         for peer in called:
             peer.call(kernel, (self._address, peer.thread, n_pieces, *args))
         try:
@@ -56,7 +58,7 @@ class Pool:
         if os.getpid() == self._pid:
             for peer in self._peers:
                 peer.end()
-        self._peers = []
+        self._peers = self._active = []
 
 
 class _Peer:

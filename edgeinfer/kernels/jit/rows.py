@@ -7,7 +7,7 @@ of csrc/ops/rows_template.h, bit for bit. Strides are in bytes, other sizes in e
 from typing import Any
 
 from edgeinfer.kernels.jit.compiler import inlined, kernel
-from edgeinfer.kernels.jit.elementary import activated, reciprocal_root, softcapped, vf_abs
+from edgeinfer.kernels.jit.elementary import activated, exp, reciprocal_root, softcapped, vf_abs
 from edgeinfer.kernels.jit.jobs import take
 from edgeinfer.kernels.jit.verbs import (
     f32_from_bits,
@@ -17,6 +17,7 @@ from edgeinfer.kernels.jit.verbs import (
     store_f32,
     vf_add,
     vf_bits,
+    vf_div,
     vf_fma,
     vf_fnma,
     vf_from_vi,
@@ -137,6 +138,43 @@ def rms_norm(
                 if weight != 0:
                     v = vf_mul(v, load_lanes(w + 4 * i, n - i))
                 store_lanes(y + at + 4 * i, v, n - i)
+        row = take(job)
+
+
+@kernel
+def softmax(job: int, thread: int, n_rows: int, x: int, y: int, n: int) -> None:
+    """y = the softmax of each row."""
+    row = take(job)
+    while row < n_rows:
+        at = 4 * n * row
+        largest = load_f32(x + at)
+        for i in range(1, n):
+            each = load_f32(x + at + 4 * i)
+            largest = each if each > largest else largest
+        total = vf_set(0.0)
+        for i in range(0, n, 16):
+            power = exp(vf_sub(load_lanes(x + at + 4 * i, n - i), vf_set(largest)))
+            store_lanes(y + at + 4 * i, power, n - i)
+        for i in range(0, n, 16):
+            total = vf_add(total, load_lanes(y + at + 4 * i, n - i))
+        by = vf_set(vf_sum(total))
+        for i in range(0, n, 16):
+            store_lanes(y + at + 4 * i, vf_div(load_lanes(y + at + 4 * i, n - i), by), n - i)
+        row = take(job)
+
+
+@kernel
+def combine(job: int, thread: int, n_rows: int, y: int, w: int, k: int, out: int, n: int) -> None:
+    """out = the sum of the k slots of y, n floats each, times their w, in order."""
+    row = take(job)
+    while row < n_rows:
+        for i in range(0, n, 16):
+            at = y + 4 * (n * k * row + i)
+            acc = vf_mul(load_lanes(at, n - i), vf_set(load_f32(w + 4 * k * row)))
+            for j in range(1, k):
+                by = vf_set(load_f32(w + 4 * (k * row + j)))
+                acc = vf_fma(load_lanes(at + 4 * n * j, n - i), by, acc)
+            store_lanes(out + 4 * (n * row + i), acc, n - i)
         row = take(job)
 
 

@@ -42,17 +42,17 @@ class Step:
             sequences, positions = self.batch.sequences, self.batch.positions
             starts = np.flatnonzero(np.diff(sequences, prepend=np.int32(-1))).tolist()
             cuts = [
-                (first, min(most, end - first))
+                (first, min(most, end - first), end - 1)
                 for start, end in zip(starts, [*starts[1:], len(sequences)], strict=True)
                 for first in range(start, end, most)
             ]
             spans = np.zeros((len(cuts), SPAN_NUMBERS), np.int64)
-            spans[:, 0], spans[:, 1] = [c[0] for c in cuts], [c[1] for c in cuts]
+            spans[:, (0, 1, 4)] = cuts
             row_bytes = self._tables.strides[0]
             spans[:, 2] = (
                 address(self._tables) + sequences[spans[:, 0]].astype(np.int64) * row_bytes
             )
-            spans[:, 3] = positions[spans[:, 0]]
+            spans[:, 3], spans[:, 4] = positions[spans[:, 0]], positions[spans[:, 4]]
             self._spans[most] = spans
         return self._spans[most]
 

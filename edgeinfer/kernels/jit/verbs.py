@@ -250,6 +250,17 @@ def vi_set(b: Any, x: Any) -> Any:
     return in_all(b, b.trunc(x, I32))
 
 
+@verb(vi)
+def vi_count(b: Any) -> Any:
+    """0, 1, .. 15."""
+    return mask(range(LANES))
+
+
+@verb(vi, vi, vi)
+def vi_sub(b: Any, x: Any, y: Any) -> Any:
+    return b.sub(x, y)
+
+
 @verb(vi, vi, vi)
 def vi_add(b: Any, x: Any, y: Any) -> Any:
     return b.add(x, y)

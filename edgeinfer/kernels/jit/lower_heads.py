@@ -1,0 +1,71 @@
+"""Make closures of the ops that work on heads: rotation, the KV append, attention."""
+
+import numpy as np
+
+from edgeinfer.kernels.jit import attention as attend
+from edgeinfer.kernels.jit import rows
+from edgeinfer.kernels.jit.memory import address
+from edgeinfer.kernels.jit.source import Run, Source, refuse
+from edgeinfer.kernels.jit.step import Step
+from edgeinfer.program import ops
+
+UNLIMITED = 1 << 31  # positions: more than any sequence has
+
+
+def rope(op: ops.Rope, source: Source) -> Run:
+    if op.axis is not None:
+        raise refuse("rope with several axes")
+    inv_freq = source.program.constants[op.inv_freq.index].values
+    x, out = source.values[op.x.id], source.values[op.out.id]
+    go = source.over_rows(rows.rope, op.x)
+    sizes = (source.at(op.out), op.heads, op.x.width // op.heads, op.inv_freq.length)
+    interleaved = int(op.pairing == "interleaved")
+
+    def run(step: Step) -> None:
+        cosines, sines = step.turns(op.inv_freq.index, inv_freq, op.mscale)
+        n_rows = step.n_rows[op.x.rows]
+        out[:n_rows] = x[:n_rows]
+        go(step, *sizes, interleaved, address(cosines), address(sines))
+
+    return run
+
+
+def kv_store(op: ops.KvStore, source: Source) -> Run:
+    kv = source.program.kv(op.kv)
+    pages, k, v = source.pages[op.kv], source.values[op.k.id], None
+    if op.v is not None:
+        v = source.values[op.v.id]
+
+    def run(step: Step) -> None:
+        n = len(step.slots)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            keys = k[:n].astype(np.float16).reshape(n, kv.n_kv_heads, kv.key_dim)
+            # without values of its own, the values are the first dims of the keys
+            values = keys[:, :, : kv.value_dim] if v is None else v[:n].astype(np.float16)
+        pages.keys[step.pages, :, :, step.slots] = keys
+        pages.values[step.pages, :, step.slots] = values.reshape(n, kv.n_kv_heads, kv.value_dim)
+
+    return run
+
+
+def attention(op: ops.Attention, source: Source) -> Run:
+    kv, pages = source.program.kv(op.kv), source.pages[op.kv]
+    group = op.heads // kv.n_kv_heads
+    most = attend.tokens_of_span(group)
+    sizes = (kv.n_kv_heads, group, kv.key_dim, kv.value_dim)
+    at = (address(pages.keys), address(pages.values), source.at(op.q), source.at(op.out))
+    cap = np.float32(op.softcap)
+    inverse = float(np.float32(1) / cap) if op.softcap > 0 else 0.0
+    scratch = source.scratch
+    reach = tuple(UNLIMITED if n is None else n for n in op.reach)
+    per_head = (source.at_vector(op.sinks), source.at_constant(op.slopes))
+    scalars = (op.scale, op.softcap, inverse, *reach)
+    tail = (*scalars, *per_head, address(scratch), scratch.strides[0])
+    compiled, pool = attend.attention.compiled, source.pool
+
+    def run(step: Step) -> None:
+        spans = step.spans(most)
+        n_pieces = len(spans) * kv.n_kv_heads
+        pool.run(compiled, n_pieces, address(spans), *sizes, *at, *tail)
+
+    return run

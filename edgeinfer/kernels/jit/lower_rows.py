@@ -1,0 +1,105 @@
+"""Make closures of the ops that treat each row alone, matmuls excepted."""
+
+import numpy as np
+
+from edgeinfer.kernels.jit import rows
+from edgeinfer.kernels.jit.elementary import FUNCTIONS
+from edgeinfer.kernels.jit.source import Run, Source, refuse
+from edgeinfer.kernels.jit.step import Step
+from edgeinfer.program import ops
+from edgeinfer.program.values import Value
+from edgeinfer.quant.decode import decode
+
+
+def embed(op: ops.Embed, source: Source) -> Run:
+    if op.ids != "tokens":
+        raise refuse(f"embed of {op.ids!r}")
+    table, out, by = source.tensors[op.table.name], source.values[op.out.id], np.float32(op.scale)
+
+    def run(step: Step) -> None:
+        found = decode(table, step.batch.tokens)
+        if by != 1:
+            found *= by
+        out[: len(found)] = found
+
+    return run
+
+
+def select(op: ops.SelectRows, source: Source) -> Run:
+    x, out = source.values[op.x.id], source.values[op.out.id]
+
+    def run(step: Step) -> None:
+        out[: len(step.batch.wanted)] = x[step.batch.wanted]
+
+    return run
+
+
+def norm(op: ops.RmsNorm, source: Source) -> Run:
+    n = op.x.width // op.groups
+    step_bytes = 4 * n if op.weight is not None and op.weight.size != n else 0
+    go = source.over_rows(rows.rms_norm, op.x)
+    at = (source.at(op.x), source.at(op.out), op.groups, n)
+    weight = source.at_vector(op.weight)
+    return lambda step: go(step, *at, weight, step_bytes, op.eps)
+
+
+def act(op: ops.Act, source: Source) -> Run:
+    go = source.over_rows(rows.activate, op.x)
+    args = (FUNCTIONS.index(op.fn), source.at(op.x), 0, source.at(op.out), op.x.width)
+    return lambda step: go(step, *args)
+
+
+def gated(op: ops.Gated, source: Source) -> Run:
+    if op.fn not in FUNCTIONS or op.g.width != op.u.width:
+        raise refuse(f"gated by {op.fn}, {op.g.width} to {op.u.width} columns,")
+    go = source.over_rows(rows.activate, op.g)
+    at = (source.at(op.g), source.at(op.u), source.at(op.out), op.g.width)
+    return lambda step: go(step, FUNCTIONS.index(op.fn), *at)
+
+
+def scale(op: ops.Scale, source: Source) -> Run:
+    if op.temp is not None:
+        raise refuse("scale by position")
+    inverse = float(np.float32(1) / np.float32(op.cap)) if op.cap > 0 else 0.0
+    go = source.over_rows(rows.scale, op.x)
+    args = (source.at(op.x), op.by, op.cap, inverse, source.at(op.out), op.x.width)
+    return lambda step: go(step, *args)
+
+
+def add(op: ops.Add, source: Source) -> Run:
+    a, out, alpha = source.values[op.a.id], source.values[op.out.id], np.float32(op.alpha)
+    b = source.values[op.b.id] if isinstance(op.b, Value) else source.vector(op.b)
+    is_row = not isinstance(op.b, Value)
+
+    def run(step: Step) -> None:
+        n = step.n_rows[op.a.rows]
+        other = b if is_row else b[:n]
+        np.add(a[:n], other if alpha == 1 else other * alpha, out=out[:n])
+
+    return run
+
+
+def multiply(op: ops.Mul, source: Source) -> Run:
+    a, out = source.values[op.a.id], source.values[op.out.id]
+    b = source.values[op.b.id] if isinstance(op.b, Value) else source.vector(op.b)
+    is_row = not isinstance(op.b, Value)
+
+    def run(step: Step) -> None:
+        n = step.n_rows[op.a.rows]
+        np.multiply(a[:n], b if is_row else b[:n], out=out[:n])
+
+    return run
+
+
+def split(op: ops.Split, source: Source) -> Run:
+    x, outs = source.values[op.x.id], [source.values[out.id] for out in op.outs]
+    ends = np.cumsum(op.sizes).tolist()
+    pieces = list(zip(outs, [0, *ends], ends, strict=False))
+
+    def run(step: Step) -> None:
+        n = step.n_rows[op.x.rows]
+        grouped = x[:n].reshape(n, op.groups, -1)
+        for out, start, end in pieces:
+            out[:n] = grouped[:, :, start:end].reshape(n, -1)
+
+    return run

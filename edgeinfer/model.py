@@ -18,7 +18,7 @@ from edgeinfer.engine.pages import pages_for
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import CancelledError, InvalidParameterError, ResourceError
-from edgeinfer.kernels.backend import Backend, Cancel, Executable, Limits, choose
+from edgeinfer.kernels.backend import KV_TYPES, Backend, Cancel, Executable, Limits, choose
 from edgeinfer.llm import Model
 from edgeinfer.loader.catalogue import CATALOGUE
 from edgeinfer.loader.gguf import GgufFile, open_gguf
@@ -72,6 +72,7 @@ def load(
     n_ctx: int | None = None,
     n_threads: int | None = None,
     n_threads_batch: int | None = None,
+    kv_type: str = "f16",
     backend: str = "auto",
     pack: Literal["auto", "write", False] = "auto",
     progress: LoadProgress | None = None,
@@ -86,6 +87,8 @@ def load(
         n_threads: 1 to 512. None takes what the process's CPU affinity and quota allow.
         n_threads_batch: 1 to 512, for reading prompts (steps of more than 8 tokens). None takes
             n_threads. Answers are the same whatever the counts.
+        kv_type: how keys and values are kept: "f16", or "q8_0", which takes little more than half
+            the memory.
         backend: "auto" (the fastest that runs here), "native", "jit" or "reference".
         pack: "auto" maps the model's pack, the laid-out weights that `edgeinfer pack` keeps in the
             cache, if there is one; "write" writes it first if there is none; False leaves packs
@@ -106,13 +109,13 @@ def load(
         ...     print(model.chat([{"role": "user", "content": "Name a colour."}]))
     """
     started_s = time.perf_counter()
-    _check_load(n_ctx, n_threads, n_threads_batch)
+    _check_load(n_ctx, n_threads, n_threads_batch, kv_type)
     _check_pack(pack)
     kernels = choose(backend)
     path = resolve(path_or_name, progress=_download_progress(progress))
     file = open_gguf(path)
     defaults = sampling_defaults(path_or_name, file.metadata)
-    limits = _limits(file.metadata, n_ctx, n_threads, n_threads_batch)
+    limits = _limits(file.metadata, n_ctx, n_threads, n_threads_batch, kv_type)
     program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
     packed = _packed(file, kernels, pack, progress)
     cancel = Cancel()
@@ -161,7 +164,12 @@ def sampling_defaults(path_or_name: str | os.PathLike[str], metadata: Metadata) 
     return SamplingParams(**hints)
 
 
-def _check_load(n_ctx: int | None, n_threads: int | None, n_threads_batch: int | None) -> None:
+def _check_load(
+    n_ctx: int | None, n_threads: int | None, n_threads_batch: int | None, kv_type: str
+) -> None:
+    if kv_type not in KV_TYPES:
+        known = ", ".join(KV_TYPES)
+        raise InvalidParameterError(f"kv_type: found {kv_type!r} (need one of {known})")
     for name, found, most in (
         ("n_ctx", n_ctx, MOST_CTX),
         ("n_threads", n_threads, MOST_THREADS),
@@ -204,7 +212,11 @@ def _staged(progress: LoadProgress | None, stage: str) -> Callable[[int, int], N
 
 
 def _limits(
-    metadata: Metadata, n_ctx: int | None, n_threads: int | None, n_threads_batch: int | None
+    metadata: Metadata,
+    n_ctx: int | None,
+    n_threads: int | None,
+    n_threads_batch: int | None,
+    kv_type: str,
 ) -> Limits:
     trained = metadata.integer(".context_length", least=1, most=MOST_CTX)
     n_ctx = trained if n_ctx is None else n_ctx
@@ -215,6 +227,7 @@ def _limits(
         n_pages=POOL_CONTEXTS * pages_for(n_ctx),
         n_threads=n_threads or 0,
         n_threads_batch=n_threads_batch or 0,
+        kv_type=kv_type,
     )
 
 

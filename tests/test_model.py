@@ -266,6 +266,8 @@ def test_a_pack_that_cannot_be_written_is_told(smollm2_path, tmp_path, monkeypat
         {"n_threads": True},
         {"n_threads_batch": 0},
         {"n_threads_batch": 513},
+        {"kv_type": "q4_0"},
+        {"kv_type": None},
         {"backend": "gpu"},
         {"pack": "always"},
         {"pack": True},

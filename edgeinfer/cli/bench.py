@@ -82,6 +82,7 @@ def bench(
         int, Option("--batch-size", "-b", min=1, help="Most tokens in one step.")
     ] = 512,
     backend: Annotated[str, Option("--backend", help="auto, native, jit or reference.")] = "auto",
+    kv_type: Annotated[str, Option("--kv-type", help="Keys and values: f16 or q8_0.")] = "f16",
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure the speed of a model on this machine.
@@ -100,7 +101,8 @@ def bench(
         path = resolve(name, progress=progress)
     results: list[Result] = []
     for n_threads in integers(threads, "-t"):
-        plan = Plan(name, path, backend, n_threads, n_threads_batch, n_batch, n_depth, repetitions)
+        counts = (n_threads, n_threads_batch, n_batch, n_depth, repetitions)
+        plan = Plan(name, path, backend, *counts, kv_type)
         for result in measure(plan, tests):
             if not as_json:
                 if not results:
@@ -123,6 +125,7 @@ class Plan:
     n_batch: int
     n_depth: int
     repetitions: int
+    kv_type: str = "f16"
 
 
 def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
@@ -141,6 +144,7 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
         n_batch=plan.n_batch,
         n_threads=plan.n_threads,
         n_threads_batch=plan.n_threads_batch,
+        kv_type=plan.kv_type,
     )
     backend = choose(plan.backend)
     with open_gguf(plan.path) as file:

@@ -31,6 +31,7 @@ def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
             n_ctx=flags.n_ctx,
             n_threads=flags.n_threads or None,
             n_threads_batch=flags.n_threads_batch or None,
+            kv_type=flags.kv_type,
             backend=flags.backend,
             progress=on_load,
         )

@@ -67,6 +67,9 @@ class LoadFlags:
         int | None,
         Option("--ctx-size", "--ctx", "-c", help="Longest conversation in tokens."),
     ] = None
+    kv_type: Annotated[
+        str, Option("--kv-type", help="Keys and values: f16 or q8_0.", show_default=True)
+    ] = "f16"
     backend: Annotated[
         str, Option("--backend", help="auto, native, jit or reference.", show_default=True)
     ] = "auto"

@@ -97,9 +97,10 @@ int32_t ei_exec_add_acts(ei_exec *e, int32_t width, int32_t rows, int32_t slots,
                      .floats = floats};
     return width < 1 || slots < 1 || (integers && width % EI_BLOCK) ? -1 : APPEND(e->acts, a);
 }
-int32_t ei_exec_add_kv(ei_exec *e, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim) {
-    ei_kv kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim};
-    return n_kv_heads < 1 || key_dim < 1 || value_dim < 1 ? -1 : APPEND(e->kvs, kv);
+int32_t ei_exec_add_kv(ei_exec *e, int32_t type, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim) {
+    ei_kv kv = {.type = type, .n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim};
+    return type < 0 || type >= EI_N_KV_TYPES || n_kv_heads < 1 || key_dim < 1 || value_dim < 1 ? -1
+                                                                                               : APPEND(e->kvs, kv);
 }
 int32_t ei_exec_add_rope(ei_exec *e, const float *inv_freq, int32_t n_pairs, float mscale) {
     ei_rope r = {.inv_freq = inv_freq, .n_pairs = n_pairs, .mscale = mscale};

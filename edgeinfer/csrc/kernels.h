@@ -48,24 +48,40 @@ EI_INLINE ei_column column_of(const ei_acts *acts, int32_t token) {
         .x = acts->x ? acts->x + start + column : NULL,
     };
 }
+/* How keys and values are stored; the order is shared with Python */
+enum { EI_KV_F16, EI_KV_Q8_0, EI_N_KV_TYPES };
 
 /* One KV layer's pages. A page holds 64 positions of every KV head, head after head, in units of 16 positions:
- *   keys    f16 [key_dim][16]                        lane = position mod 16
- *   values  f16 [16][value_dim, to a multiple of 16]
+ *   f16   keys    f16 [key_dim][16]                        lane = position mod 16
+ *         values  f16 [16][value_dim, to a multiple of 16]
+ *   q8_0  keys    scales f16 [key_dim/32, to an even number][16], then s8 [key_dim/4][16][4]
+ *         values  scales f16 [value_dim/32, to an even number][16], then s8 [16/2][value_dim, to 16s][2]
  * Page p begins p times the stride further. The executor lays the pages of all layers with one id side by side, so
  * that a short sequence touches little memory however large the pool is.
  */
 typedef struct {
     uint8_t *keys, *values;
     size_t key_stride, value_stride; /* bytes from one page to the next */
+    int32_t type;                    /* EI_KV_* */
     int32_t n_kv_heads, key_dim, value_dim;
 } ei_kv;
 
 EI_INLINE size_t ei_padded(int32_t n, int32_t to) { return (size_t)((n + to - 1) / to * to); }
 
-/* Bytes of one unit, of one KV head. */
-EI_INLINE size_t ei_key_unit(const ei_kv *kv) { return 32 * (size_t)kv->key_dim; }
-EI_INLINE size_t ei_value_unit(const ei_kv *kv) { return 32 * ei_padded(kv->value_dim, 16); }
+/* Bytes of one unit, of one KV head; of q8_0's scales at its start; and words of 4 bytes of a prepared query. */
+EI_INLINE size_t ei_q8_scale_bytes(int32_t dim) { return ei_padded(dim, 2 * EI_BLOCK); }
+EI_INLINE size_t ei_key_unit(const ei_kv *kv) {
+    if (kv->type == EI_KV_F16) return 32 * (size_t)kv->key_dim;
+    return ei_q8_scale_bytes(kv->key_dim) + 16 * ei_padded(kv->key_dim, 4);
+}
+EI_INLINE size_t ei_value_unit(const ei_kv *kv) {
+    if (kv->type == EI_KV_F16) return 32 * ei_padded(kv->value_dim, 16);
+    return ei_q8_scale_bytes(kv->value_dim) + 16 * ei_padded(kv->value_dim, 16);
+}
+EI_INLINE size_t ei_query_words(const ei_kv *kv) {
+    if (kv->type == EI_KV_F16) return (size_t)kv->key_dim;
+    return ei_padded(kv->key_dim, 4) / 4 + 2 * (ei_padded(kv->key_dim, EI_BLOCK) / EI_BLOCK);
+}
 
 /* Query rows of one KV head. Row r is one query head of one token, which stands at position[r] and sees
  * first[r] .. last[r]; all are absolute positions of one sequence whose pages are listed in pages. */
@@ -74,7 +90,7 @@ typedef struct {
     const int32_t *pages; /* page id of positions 64*i .. 64*i+63 */
     int32_t kv_head;
     int32_t n_rows;
-    const float *q; /* (n_rows, key_dim), already multiplied by the attention scale */
+    const float *q; /* n_rows of ei_query_words, prepared */
     const int32_t *first, *last, *position;
     float softcap;       /* 0: none */
     const float *slopes; /* of each row, times the distance taken from the score; or NULL */
@@ -116,6 +132,8 @@ typedef struct {
                  const float *sines);
 
     /* attention; scratch of EI_ATTENTION_SCRATCH floats per thread */
+    /* one head's query as attention_chunk takes it, multiplied by the attention scale */
+    void (*attention_query)(const ei_kv *kv, const float *q, float scale, float *out);
     /* all heads of one token */
     void (*kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v);
     /* partial results of positions chunk*256 .. : m, l (n_rows), o (n_rows, value_dim); m = -inf: the row sees none */

@@ -29,17 +29,17 @@ static int32_t group_of(const ei_exec *e, const ei_op *op) { return op->heads[0]
 static int32_t parts_of(int32_t group) { return (group + EI_ATTENTION_ROWS - 1) / EI_ATTENTION_ROWS; }
 
 void ei_size_attention(ei_exec *e) {
-    size_t key_dim = 0, value_dim = 0;
+    size_t query_words = 0, value_dim = 0;
     e->span_len = EI_ATTENTION_ROWS;
     for (int32_t i = 0; i < e->ops.n; i++) {
         const ei_op *op = &e->ops.at[i];
         if (op->kind != EI_OP_ATTENTION) continue;
         const ei_kv *kv = &e->kvs.at[op->kv];
-        key_dim = key_dim > (size_t)kv->key_dim ? key_dim : (size_t)kv->key_dim;
+        query_words = query_words > ei_query_words(kv) ? query_words : ei_query_words(kv);
         value_dim = value_dim > (size_t)kv->value_dim ? value_dim : (size_t)kv->value_dim;
         e->span_len = min_i32(e->span_len, max_i32(1, EI_ATTENTION_ROWS / group_of(e, op)));
     }
-    e->scratch_floats = EI_ATTENTION_ROWS * (key_dim + 2 * value_dim + 4) + EI_ATTENTION_SCRATCH + 64;
+    e->scratch_floats = EI_ATTENTION_ROWS * (query_words + 2 * value_dim + 4) + EI_ATTENTION_SCRATCH + 64;
 }
 
 static workspace workspace_of(const ei_exec *e, const ei_kv *kv, int32_t thread) {
@@ -47,7 +47,7 @@ static workspace workspace_of(const ei_exec *e, const ei_kv *kv, int32_t thread)
     float *at = e->scratch + (size_t)thread * e->scratch_floats;
     float **parts[] = {&s.m, &s.l, &s.chunk_m, &s.chunk_l};
     s.kernel = at, at += EI_ATTENTION_SCRATCH;
-    s.q = at, at += EI_ATTENTION_ROWS * (size_t)kv->key_dim;
+    s.q = at, at += EI_ATTENTION_ROWS * ei_query_words(kv);
     s.o = at, at += EI_ATTENTION_ROWS * (size_t)kv->value_dim;
     s.chunk_o = at, at += EI_ATTENTION_ROWS * (size_t)kv->value_dim;
     for (int i = 0; i < 4; i++, at += EI_ATTENTION_ROWS) *parts[i] = at;
@@ -99,7 +99,7 @@ static ei_attention_rows rows_at(const ei_exec *e, const ei_op *op, const item *
     for (int32_t r = 0; r < it->n_rows; r++) {
         int32_t token = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
         const float *q = row_of(e, op->in[0], token) + (size_t)head * (size_t)kv->key_dim;
-        e->kernels->scale(q, op->scale, 0.0f, s->q + (size_t)r * (size_t)kv->key_dim, kv->key_dim);
+        e->kernels->attention_query(kv, q, op->scale, s->q + (size_t)r * ei_query_words(kv));
         s->position[r] = b->positions[token];
         s->first[r] = first_of(op, s->position[r]);
         s->last[r] = last_of(op, it->span, s->position[r]);

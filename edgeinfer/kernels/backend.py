@@ -20,6 +20,7 @@ from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
 LEAST = {"n_ctx": 1, "n_pages": 1, "n_batch": 1, "n_threads": 0, "n_threads_batch": 0}
+KV_TYPES = ("f16", "q8_0")
 BACKENDS = ("native", "jit", "reference")  # best first
 
 Ids: TypeAlias = npt.NDArray[np.int32]
@@ -36,7 +37,7 @@ class Limits:
     PAGE_LEN positions of one sequence in every KV layer. n_batch: most tokens in one step.
     n_threads: 0 takes the count from the process's affinity and CPU quota. n_threads_batch: that of
     long steps, more than the few tokens that are bound by memory; 0 is n_threads. kv_type: how keys
-    and values are stored, "f16" (the reference backend keeps float32 whatever it says).
+    and values are stored, one of KV_TYPES (the reference backend keeps float32 whatever it says).
     """
 
     n_ctx: int
@@ -53,6 +54,9 @@ class Limits:
                 raise InvalidParameterError(
                     f"limits: {name}: found {found} (need at least {least})"
                 )
+        if self.kv_type not in KV_TYPES:
+            known = ", ".join(KV_TYPES)
+            raise InvalidParameterError(f"kv_type: found {self.kv_type!r} (need one of {known})")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -118,10 +118,12 @@ def test_ignore_eos_bans_what_ends_an_answer(models, model_file):
 
 
 def test_load_flags(models, model_file):
-    assert main(["run", model_file, "-p", "x", "-t", "3", "-c", "99", "--backend", "native"]) == 0
+    flags = ["-t", "3", "-c", "99", "--backend", "native", "--kv-type", "q8_0"]
+    assert main(["run", model_file, "-p", "x", *flags]) == 0
     options = models[0].load_options
     assert (options["n_threads"], options["n_ctx"], options["backend"]) == (3, 99, "native")
     assert options["n_threads_batch"] is None
+    assert options["kv_type"] == "q8_0"
 
 
 @pytest.mark.parametrize("flag", ["-tb", "--threads-batch"])

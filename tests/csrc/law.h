@@ -146,29 +146,119 @@ typedef struct {
 /* The f16 number i of a plane. */
 static inline float law_f16(const uint8_t *plane, size_t i) { return f16_to_f32(load_u16(plane + 2 * i)); }
 
+/* Which unit of 16 positions of the whole pool a position of the rows' head is in. */
+static inline size_t law_unit(const ei_attention_rows *rows, int32_t position) {
+    size_t head = (size_t)rows->pages[position / 64] * (size_t)rows->kv->n_kv_heads + (size_t)rows->kv_head;
+    return head * 4 + (size_t)(position % 64 / 16);
+}
+
 static inline float law_key(const ei_attention_rows *rows, int32_t position, int32_t dim) {
     const ei_kv *kv = rows->kv;
-    size_t head = (size_t)rows->pages[position / 64] * (size_t)kv->n_kv_heads + (size_t)rows->kv_head;
-    size_t unit = head * 4 + (size_t)(position % 64 / 16);
+    size_t unit = law_unit(rows, position);
     return law_f16(kv->keys, (unit * (size_t)kv->key_dim + (size_t)dim) * 16 + (size_t)(position % 16));
 }
 
 static inline float law_value(const ei_attention_rows *rows, int32_t position, int32_t dim) {
     const ei_kv *kv = rows->kv;
-    size_t head = (size_t)rows->pages[position / 64] * (size_t)kv->n_kv_heads + (size_t)rows->kv_head;
-    size_t padded = ((size_t)kv->value_dim + 15) / 16 * 16;
-    return law_f16(kv->values, (head * 64 + (size_t)(position % 64)) * padded + (size_t)dim);
+    size_t padded = ((size_t)kv->value_dim + 15) / 16 * 16, lane = (size_t)(position % 16);
+    return law_f16(kv->values, (law_unit(rows, position) * 16 + lane) * padded + (size_t)dim);
 }
 
-static inline float law_score(const ei_attention_rows *rows, int32_t row, int32_t position) {
+/* -- 8 bits -- */
+
+typedef struct {
+    int8_t q[32];
+    float d;
+} law_block;
+
+/* Plane layouts: scales f16 [blocks, even][16], then codes s8 [dim/4][16][4] or [16/2][dim to 16s][2]. */
+static inline size_t law_scales(int32_t dim) { return ((size_t)dim + 63) / 64 * 64; }
+
+static inline int32_t law_key_code(const ei_attention_rows *rows, int32_t position, int32_t dim) {
+    size_t codes = law_scales(rows->kv->key_dim), unit = codes + ((size_t)rows->kv->key_dim + 3) / 4 * 64;
+    const uint8_t *at = rows->kv->keys + law_unit(rows, position) * unit + codes;
+    return (int8_t)at[dim / 4 * 64 + position % 16 * 4 + dim % 4];
+}
+static inline float law_key_scale(const ei_attention_rows *rows, int32_t position, int32_t block) {
+    size_t unit = law_scales(rows->kv->key_dim) + ((size_t)rows->kv->key_dim + 3) / 4 * 64;
+    return law_f16(rows->kv->keys + law_unit(rows, position) * unit, (size_t)(block * 16 + position % 16));
+}
+static inline int32_t law_value_code(const ei_attention_rows *rows, int32_t position, int32_t dim) {
+    size_t codes = law_scales(rows->kv->value_dim), row = ((size_t)rows->kv->value_dim + 15) / 16 * 16;
+    const uint8_t *at = rows->kv->values + law_unit(rows, position) * (codes + 16 * row) + codes;
+    return (int8_t)at[(size_t)(position % 16 / 2) * row * 2 + (size_t)(2 * dim + position % 2)];
+}
+static inline float law_value_scale(const ei_attention_rows *rows, int32_t position, int32_t block) {
+    size_t row = ((size_t)rows->kv->value_dim + 15) / 16 * 16, unit = law_scales(rows->kv->value_dim) + 16 * row;
+    return law_f16(rows->kv->values + law_unit(rows, position) * unit, (size_t)(block * 16 + position % 16));
+}
+
+static inline float law_largest(const float *x, int32_t n) {
+    float amax = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (amax == amax && !(fabsf(x[i]) <= amax)) amax = fabsf(x[i]);
+    return amax;
+}
+
+/* n values of a key or a value. */
+static inline law_block law_store_block(const float *x, int32_t n) {
+    law_block b = {.d = f16_to_f32(f32_to_f16(law_largest(x, n) / 127))};
+    if (!(b.d < INFINITY)) b.d = NAN;
+    for (int32_t i = 0; i < n && b.d > 0; i++) {
+        float code = x[i] * (1.0f / b.d);
+        b.q[i] = (int8_t)rintf(code > 127 ? 127 : code < -127 ? -127 : code);
+    }
+    return b;
+}
+
+/* n values of a query, after the attention scale. */
+static inline law_block law_query_block(const float *x, int32_t n) {
+    float amax = law_largest(x, n);
+    law_block b = {.d = amax / 127};
+    for (int32_t i = 0; i < n && amax >= 0x1p-112f && amax < INFINITY; i++) b.q[i] = (int8_t)rintf(x[i] * (127 / amax));
+    return b;
+}
+
+/* The law takes the row's query as it was before it was prepared: scaled floats. */
+static inline float law_score(const ei_attention_rows *rows, const float *q, int32_t row, int32_t position) {
     float s = 0;
-    for (int32_t d = 0; d < rows->kv->key_dim; d++)
-        s = fmaf(rows->q[(size_t)row * (size_t)rows->kv->key_dim + (size_t)d], law_key(rows, position, d), s);
+    int32_t dims = rows->kv->key_dim;
+    q += (size_t)row * (size_t)dims;
+    if (rows->kv->type == EI_KV_F16)
+        for (int32_t d = 0; d < dims; d++) s = fmaf(q[d], law_key(rows, position, d), s);
+    else
+        for (int32_t d = 0; d < dims; d += 32) {
+            int32_t n = dims - d < 32 ? dims - d : 32, sum = 0;
+            law_block b = law_query_block(q + d, n);
+            for (int32_t i = 0; i < n; i++) sum += b.q[i] * law_key_code(rows, position, d + i);
+            s = fmaf((float)sum, b.d * law_key_scale(rows, position, d / 32), s);
+        }
     if (rows->softcap > 0) s = law_softcap(s, rows->softcap);
     return rows->slopes ? fmaf(-rows->slopes[row], fabsf((float)(rows->position[row] - position)), s) : s;
 }
 
-static inline void law_chunk(const ei_attention_rows *rows, int32_t row, int32_t chunk, law_partial *to) {
+/* One dim of the output from the weights of positions low .. high-1. */
+static inline float law_weighed(const ei_attention_rows *rows, const float *w, int32_t low, int32_t high, int32_t d) {
+    float o = 0, dmax = 0;
+    if (rows->kv->type == EI_KV_F16) {
+        for (int32_t p = low; p < high; p++) o = fmaf(w[p - low], law_value(rows, p, d), o);
+        return o;
+    }
+    int64_t sum = 0;
+    for (int32_t p = low; p < high; p++) {
+        float dv = law_value_scale(rows, p, d / 32);
+        if (dmax == dmax && !(dv <= dmax)) dmax = dv;
+    }
+    for (int32_t p = low; p < high && dmax > 0; p++) {
+        int64_t f = (int64_t)rintf(law_value_scale(rows, p, d / 32) * (32767 / dmax));
+        int64_t weight = ((int64_t)rintf(w[p - low] * 32767) * f + 16384) >> 15;
+        sum += weight * law_value_code(rows, p, d);
+    }
+    return (float)sum * (dmax * (float)(32768.0 / (32767.0 * 32767.0)));
+}
+
+static inline void law_chunk(const ei_attention_rows *rows, const float *q, int32_t row, int32_t chunk,
+                             law_partial *to) {
     float score[EI_CHUNK_LEN], lanes[16] = {0};
     int32_t start = chunk * EI_CHUNK_LEN, low = rows->first[row], high = rows->last[row] + 1;
     if (low < start) low = start;
@@ -178,16 +268,19 @@ static inline void law_chunk(const ei_attention_rows *rows, int32_t row, int32_t
     memset(to->o, 0, sizeof to->o);
     if (low >= high) return;
     for (int32_t p = low; p < high; p++) {
-        score[p - start] = law_score(rows, row, p);
-        if (score[p - start] > to->m) to->m = score[p - start];
+        score[p - low] = law_score(rows, q, row, p);
+        if (score[p - low] > to->m) to->m = score[p - low];
     }
     for (int32_t p = low; p < high; p++) {
-        float w = law_exp(score[p - start] - to->m);
-        lanes[p % 16] += w;
-        for (int32_t d = 0; d < rows->kv->value_dim; d++) to->o[d] = fmaf(w, law_value(rows, p, d), to->o[d]);
+        score[p - low] = law_exp(score[p - low] - to->m);
+        lanes[p % 16] += score[p - low];
     }
     to->l = law_tree(lanes);
-    if (to->l != to->l) to->m = to->l; /* a NaN among the scores must not pass for "saw nothing" */
+    if (to->l != to->l) { /* a NaN among the scores must not pass for "saw nothing" */
+        to->m = to->l;
+        if (rows->kv->type == EI_KV_Q8_0) memset(score, 0, sizeof score);
+    }
+    for (int32_t d = 0; d < rows->kv->value_dim; d++) to->o[d] = law_weighed(rows, score, low, high, d);
 }
 
 static inline void law_merge(law_partial *to, const law_partial *chunk, int32_t value_dim) {
@@ -203,10 +296,11 @@ static inline void law_merge(law_partial *to, const law_partial *chunk, int32_t 
 }
 
 /* The whole of one row: chunks left to right, then the sink. */
-static inline void law_attention(const ei_attention_rows *rows, const float *sinks, int32_t row, float *out) {
+static inline void law_attention(const ei_attention_rows *rows, const float *q, const float *sinks, int32_t row,
+                                 float *out) {
     law_partial total = {.m = -INFINITY}, part;
     for (int32_t c = rows->first[row] / EI_CHUNK_LEN; c <= rows->last[row] / EI_CHUNK_LEN; c++) {
-        law_chunk(rows, row, c, &part);
+        law_chunk(rows, q, row, c, &part);
         law_merge(&total, &part, rows->kv->value_dim);
     }
     float a = 1.0f, l = total.l;

@@ -4,6 +4,8 @@
 
 enum { CONTEXT = 700, N_PAGES = (CONTEXT + 63) / 64, MOST_ROWS = EI_ATTENTION_ROWS };
 
+static int32_t kv_type; /* of the stores that are made */
+
 /* One sequence in a page pool whose unwritten slots are NaN and whose last page ends at an unreadable one. */
 typedef struct {
     ei_kv kv;
@@ -18,7 +20,8 @@ static void fill_nan(guarded memory, size_t n_bytes) {
 }
 
 static store store_new(int32_t n_kv_heads, int32_t key_dim, int32_t value_dim, int32_t behind) {
-    store s = {.kv = {.n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim}, .behind = behind};
+    store s = {.kv = {.type = kv_type, .n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim},
+               .behind = behind};
     s.kv.key_stride = (size_t)n_kv_heads * 4 * ei_key_unit(&s.kv);
     s.kv.value_stride = (size_t)n_kv_heads * 4 * ei_value_unit(&s.kv);
     s.keys = guarded_new(N_PAGES * s.kv.key_stride);
@@ -42,6 +45,39 @@ static bool is_f16(const uint8_t *got, float x) {
     return load_u16(got) == f32_to_f16(x) || (x != x && (load_u16(got) & 0x7fff) > 0x7c00);
 }
 
+static void expect_stored_f16(const char *isa, const store *s, int32_t p, int32_t h, const float *key,
+                              const float *value) {
+    const ei_kv *kv = &s->kv;
+    size_t unit = (size_t)((s->pages[p / 64] * kv->n_kv_heads + h) * 4 + p % 64 / 16),
+           padded = ei_padded(kv->value_dim, 16);
+    const uint8_t *at = kv->keys + unit * ei_key_unit(kv) + p % 16 * 2;
+    for (int32_t d = 0; d < kv->key_dim; d++)
+        EXPECT(is_f16(at + d * 32, key[d]), "%s key %d of position %d", isa, d, p);
+    at = kv->values + unit * ei_value_unit(kv) + (size_t)(p % 16) * padded * 2;
+    for (int32_t d = 0; d < kv->value_dim; d++)
+        EXPECT(is_f16(at + d * 2, value[d]), "%s value %d of position %d", isa, d, p);
+}
+
+static void expect_stored_q8(const char *isa, const store *s, int32_t p, int32_t h, const float *key,
+                             const float *value) {
+    const ei_kv *kv = &s->kv;
+    ei_attention_rows rows = {.kv = kv, .pages = s->pages, .kv_head = h};
+    for (int32_t d = 0; d < kv->key_dim; d += 32) {
+        int32_t n = min_i32(32, kv->key_dim - d);
+        law_block b = law_store_block(key + d, n);
+        EXPECT(same(b.d, law_key_scale(&rows, p, d / 32)), "%s scale of key %d of position %d", isa, d, p);
+        for (int32_t i = 0; i < n; i++)
+            EXPECT(b.q[i] == law_key_code(&rows, p, d + i), "%s key %d of position %d", isa, d + i, p);
+    }
+    for (int32_t d = 0; d < kv->value_dim; d += 32) {
+        int32_t n = min_i32(32, kv->value_dim - d);
+        law_block b = law_store_block(value + d, n);
+        EXPECT(same(b.d, law_value_scale(&rows, p, d / 32)), "%s scale of value %d of position %d", isa, d, p);
+        for (int32_t i = 0; i < n; i++)
+            EXPECT(b.q[i] == law_value_code(&rows, p, d + i), "%s value %d of position %d", isa, d + i, p);
+    }
+}
+
 /* Write positions first .. last-1 through the kernel and look at every element. */
 static void store_fill(const ei_kernels *k, store *s, int32_t first, int32_t last, float magnitude) {
     const ei_kv *kv = &s->kv;
@@ -54,15 +90,9 @@ static void store_fill(const ei_kernels *k, store *s, int32_t first, int32_t las
         if (p % 50 == 49) key[0] = 1e-7f, value[0] = -3e-8f; /* subnormal in f16 */
         int32_t page = s->pages[p / 64], slot = p % 64;
         k->kv_store(kv, page, slot, key, value);
-        for (int32_t h = 0; h < kv->n_kv_heads; h++) {
-            size_t unit = (size_t)((page * kv->n_kv_heads + h) * 4 + slot / 16), padded = ei_padded(kv->value_dim, 16);
-            const uint8_t *at = kv->keys + unit * ei_key_unit(kv) + slot % 16 * 2;
-            for (int32_t d = 0; d < kv->key_dim; d++)
-                EXPECT(is_f16(at + d * 32, key[h * kv->key_dim + d]), "%s key %d of position %d", k->isa, d, p);
-            at = kv->values + unit * ei_value_unit(kv) + (size_t)(slot % 16) * padded * 2;
-            for (int32_t d = 0; d < kv->value_dim; d++)
-                EXPECT(is_f16(at + d * 2, value[h * kv->value_dim + d]), "%s value %d of position %d", k->isa, d, p);
-        }
+        for (int32_t h = 0; h < kv->n_kv_heads; h++)
+            (kv->type == EI_KV_F16 ? expect_stored_f16 : expect_stored_q8)(k->isa, s, p, h, key + h * kv->key_dim,
+                                                                           value + h * kv->value_dim);
     }
     guarded_free(gk), guarded_free(gv);
 }
@@ -70,18 +100,25 @@ static void store_fill(const ei_kernels *k, store *s, int32_t first, int32_t las
 /* Query rows: n_tokens tokens from position `start` on, `group` query heads each. */
 typedef struct {
     ei_attention_rows in;
-    guarded q;
+    guarded q, prepared; /* scaled floats, and what the kernel makes of them */
     int32_t first[MOST_ROWS], last[MOST_ROWS], position[MOST_ROWS];
     float slopes[MOST_ROWS], sinks[MOST_ROWS];
     bool has_sinks;
 } query;
 
-static void query_new(query *to, const store *s, int32_t start, int32_t n_tokens, int32_t group, float magnitude) {
-    int32_t n = n_tokens * group;
+static void query_new(const ei_kernels *k, query *to, const store *s, int32_t start, int32_t n_tokens, int32_t group,
+                      float magnitude) {
+    int32_t n = n_tokens * group, dims = s->kv.key_dim;
+    size_t words = ei_query_words(&s->kv);
     *to = (query){.in = {.kv = &s->kv, .pages = s->pages, .kv_head = random_below(s->kv.n_kv_heads), .n_rows = n},
-                  .q = guarded_new((size_t)n * (size_t)s->kv.key_dim * 4)};
-    random_fill(to->q.data, (size_t)n * (size_t)s->kv.key_dim, magnitude);
-    to->in.q = to->q.data;
+                  .q = guarded_new((size_t)(n * dims) * 4),
+                  .prepared = guarded_new((size_t)n * words * 4)};
+    float *q = to->q.data;
+    random_fill(q, (size_t)(n * dims), magnitude);
+    to->in.q = to->prepared.data;
+    for (int32_t r = 0; r < n; r++)
+        k->attention_query(&s->kv, q + r * dims, 0.7f, (float *)to->prepared.data + (size_t)r * words);
+    for (int32_t i = 0; i < n * dims; i++) q[i] = q[i] * 0.7f;
     to->in.first = to->first;
     to->in.last = to->last;
     to->in.position = to->position;
@@ -94,10 +131,12 @@ static void query_new(query *to, const store *s, int32_t start, int32_t n_tokens
     }
 }
 
+static void query_free(query *x) { guarded_free(x->q), guarded_free(x->prepared); }
+
 /* The call cut to rows from .. from+n. */
 static ei_attention_rows cut(const query *x, int32_t from, int32_t n) {
     ei_attention_rows rows = x->in;
-    rows.q += (size_t)from * (size_t)rows.kv->key_dim;
+    rows.q += (size_t)from * ei_query_words(rows.kv);
     rows.first += from;
     rows.last += from;
     rows.position += from;
@@ -106,12 +145,12 @@ static ei_attention_rows cut(const query *x, int32_t from, int32_t n) {
     return rows;
 }
 
-static void expect_chunk(const char *isa, const ei_attention_rows *rows, int32_t chunk, const float *m, const float *l,
-                         const float *o) {
+static void expect_chunk(const char *isa, const ei_attention_rows *rows, const float *q, int32_t chunk, const float *m,
+                         const float *l, const float *o) {
     int32_t dims = rows->kv->value_dim;
     for (int32_t r = 0; r < rows->n_rows; r++) {
         law_partial want;
-        law_chunk(rows, r, chunk, &want);
+        law_chunk(rows, q, r, chunk, &want);
         EXPECT(m[r] == want.m || (m[r] != m[r] && want.m != want.m), "%s m of row %d: %a, law %a", isa, r, m[r],
                want.m);
         if (want.m == -INFINITY) continue;
@@ -122,9 +161,9 @@ static void expect_chunk(const char *isa, const ei_attention_rows *rows, int32_t
     }
 }
 
-/* One call's rows, every chunk that any of them sees, merged and finished. */
+/* One call's rows, every chunk that any of them sees, merged and finished. With q, each chunk obeys the law. */
 static void attend_rows(const ei_kernels *k, const ei_attention_rows *rows, const float *sinks, float *out,
-                        bool check_chunks) {
+                        const float *q) {
     int32_t dims = rows->kv->value_dim, n = rows->n_rows, low = rows->first[0], high = rows->last[0];
     guarded go = guarded_new((size_t)n * (size_t)dims * 4), gs = guarded_new(EI_ATTENTION_SCRATCH * sizeof(float));
     float *o = go.data, *total_o = malloc((size_t)n * (size_t)dims * 4);
@@ -136,7 +175,7 @@ static void attend_rows(const ei_kernels *k, const ei_attention_rows *rows, cons
     }
     for (int32_t c = low / EI_CHUNK_LEN; c <= high / EI_CHUNK_LEN; c++) {
         k->attention_chunk(rows, c, m, l, o, gs.data);
-        if (check_chunks) expect_chunk(k->isa, rows, c, m, l, o);
+        if (q) expect_chunk(k->isa, rows, q, c, m, l, o);
         for (int32_t r = 0; r < n; r++)
             k->attention_merge(dims, total_m + r, total_l + r, total_o + r * dims, m[r], l[r], o + r * dims);
     }
@@ -151,12 +190,12 @@ static void expect_law(const ei_kernels *k, const query *x, const char *what) {
     const float *sinks = x->has_sinks ? x->sinks : NULL;
     guarded gout = guarded_new((size_t)n * (size_t)dims * 4);
     float *out = gout.data, *want = malloc((size_t)n * (size_t)dims * 4), *parts = malloc((size_t)n * (size_t)dims * 4);
-    for (int32_t r = 0; r < n; r++) law_attention(&x->in, sinks, r, want + r * dims);
-    attend_rows(k, &x->in, sinks, out, n <= 4);
+    for (int32_t r = 0; r < n; r++) law_attention(&x->in, x->q.data, sinks, r, want + r * dims);
+    attend_rows(k, &x->in, sinks, out, n <= 4 ? x->q.data : NULL);
     for (int32_t from = 0; from < n;) {
         int32_t some = 1 + random_below(n - from);
         ei_attention_rows rows = cut(x, from, some);
-        attend_rows(k, &rows, sinks ? sinks + from : NULL, parts + from * dims, false);
+        attend_rows(k, &rows, sinks ? sinks + from : NULL, parts + from * dims, NULL);
         from += some;
     }
     for (int32_t i = 0; i < n * dims; i++) {
@@ -181,12 +220,12 @@ static void test_shapes(const ei_kernels *k) {
         /* what the window has left behind was never written, so it must not be read */
         store_fill(k, &s, max_i32(0, start - s.behind), start + n_tokens, 2.0f);
         query x;
-        query_new(&x, &s, start, n_tokens, group, 1.0f);
+        query_new(k, &x, &s, start, n_tokens, group, 1.0f);
         if (i % 3 == 1) x.in.softcap = 3.0f;
         if (i % 5 == 3) x.in.slopes = x.slopes;
         x.has_sinks = i % 4 == 2;
         expect_law(k, &x, "shape");
-        guarded_free(x.q);
+        query_free(&x);
         store_free(&s);
     }
 }
@@ -197,9 +236,9 @@ static void test_row_counts(const ei_kernels *k) {
     store_fill(k, &s, 0, 256 + MOST_ROWS, 1.0f);
     for (int32_t n = 1; n <= MOST_ROWS; n++) {
         query x;
-        query_new(&x, &s, 256 - n / 2, n, 1, 2.0f);
+        query_new(k, &x, &s, 256 - n / 2, n, 1, 2.0f);
         expect_law(k, &x, "rows");
-        guarded_free(x.q);
+        query_free(&x);
     }
     store_free(&s);
 }
@@ -211,10 +250,10 @@ static void test_gap(const ei_kernels *k) {
     store_fill(k, &s, 200, 215, 1.0f);
     s.pages[1] = s.pages[2] = s.pages[4] = INT32_MAX;
     query x;
-    query_new(&x, &s, 34, 2, 1, 1.0f);
+    query_new(k, &x, &s, 34, 2, 1, 1.0f);
     x.last[0] = 34, x.first[0] = 25, x.last[1] = 214, x.first[1] = 205;
     expect_law(k, &x, "gap");
-    guarded_free(x.q);
+    query_free(&x);
     store_free(&s);
 }
 
@@ -226,11 +265,11 @@ static void test_magnitudes(const ei_kernels *k) {
     for (int i = 0; i < 5; i++)
         for (int with = 0; with < 4; with++) {
             query x;
-            query_new(&x, &s, 295, 5, 1, magnitudes[i]);
+            query_new(k, &x, &s, 295, 5, 1, magnitudes[i]);
             if (with & 1) x.in.softcap = 50.0f;
             x.has_sinks = with & 2;
             expect_law(k, &x, "magnitude");
-            guarded_free(x.q);
+            query_free(&x);
         }
     store_free(&s);
 }
@@ -247,15 +286,15 @@ static void test_non_finite(const ei_kernels *k) {
         key[3] = bad[i % 4];
         k->kv_store(&s.kv, s.pages[position / 64], position % 64, key, value);
         query x;
-        query_new(&x, &s, position - 1, 3, 2, 1.0f);
+        query_new(k, &x, &s, position - 1, 3, 2, 1.0f);
         x.has_sinks = i & 1;
         float out[6 * 8];
         expect_law(k, &x, "non-finite");
-        attend_rows(k, &x.in, x.has_sinks ? x.sinks : NULL, out, false);
+        attend_rows(k, &x.in, x.has_sinks ? x.sinks : NULL, out, NULL);
         for (int32_t j = 0; j < 6 * 8; j++)
             EXPECT(j < 16 ? isfinite(out[j]) : isnan(out[j]) || !isnan(bad[i % 4]), "%s row %d: %a", k->isa, j / 8,
                    out[j]);
-        guarded_free(x.q);
+        query_free(&x);
         store_free(&s);
     }
 }
@@ -264,11 +303,13 @@ int main(void) {
     for (int i = 0; i < N_ISA_NAMES; i++) {
         const ei_kernels *k = kernels_to_test(i);
         if (!k) continue;
-        test_shapes(k);
-        test_row_counts(k);
-        test_gap(k);
-        test_magnitudes(k);
-        test_non_finite(k);
+        for (kv_type = 0; kv_type < EI_N_KV_TYPES; kv_type++) {
+            test_shapes(k);
+            test_row_counts(k);
+            test_gap(k);
+            test_magnitudes(k);
+            test_non_finite(k);
+        }
     }
     if (n_failures) printf("%d failures\n", n_failures);
     return n_failures != 0;

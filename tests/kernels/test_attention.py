@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from edgeinfer.errors import InvalidParameterError
-from edgeinfer.kernels.backend import PAGE_LEN, Batch, Executable, Limits
+from edgeinfer.kernels.backend import KV_TYPES, PAGE_LEN, Batch, Executable, Limits
 from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
@@ -80,6 +80,8 @@ AHEAD = {
         window=3, sinks=True, group=5, more={"mask": "full", "window_kind": "symmetric"}
     ),
 }
+# Of the length of a head's result, what 8-bit keys, values and queries may cost.
+Q8_ERROR = 0.02
 FULL_PAST = Asked(window=9, more={"mask": "full"})  # a window of the past is causal by itself
 
 
@@ -117,9 +119,15 @@ def written(asked: Asked) -> tuple[Program, dict[str, Tensor]]:
     return b.finish(Sizes(out.width)), tensors
 
 
-def compiled(asked: Asked, backend: Any = BACKEND, n_threads: int = 2, **more: Any) -> Executable:
+def compiled(
+    asked: Asked,
+    backend: Any = BACKEND,
+    n_threads: int = 2,
+    kv_type: str = "f16",
+    **more: Any,
+) -> Executable:
     program, tensors = written(asked)
-    limits = Limits(n_ctx=N_CTX, n_pages=40, n_batch=N_CTX, n_threads=n_threads)
+    limits = Limits(N_CTX, n_pages=40, n_batch=N_CTX, n_threads=n_threads, kv_type=kv_type)
     made: Executable = backend.compile(program, tensors, limits, **more)
     return made
 
@@ -162,25 +170,46 @@ def test_native_equals_the_reference(case: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("case", [*CAUSAL, *AHEAD])
+def test_8_bit_keys_and_values_stay_near_the_reference(case: str) -> None:
+    asked = (CAUSAL | AHEAD)[case]
+    tokens = ids(300)
+    found = run(compiled(asked, kv_type="q8_0"), tokens)
+    expected = run(compiled(asked, REFERENCE), tokens)
+    heads = (len(tokens), asked.n_kv * asked.group, -1)
+    missed = np.linalg.norm((found - expected).reshape(heads), axis=2)
+    length = np.linalg.norm(expected.reshape(heads), axis=2)
+    assert 1e-4 < np.sqrt((missed**2).sum() / (length**2).sum()) < Q8_ERROR
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("case", CAUSAL)
-def test_chunks_threads_and_instruction_sets_give_the_same(case: str) -> None:
+def test_chunks_threads_and_instruction_sets_give_the_same(case: str, kv_type: str) -> None:
     asked = CAUSAL[case]
-    tokens = ids(301)
-    whole = run(compiled(asked, n_threads=1), tokens)
-    for chunk in (300, 64, 7):
-        assert same_bits(run(compiled(asked, n_threads=4), tokens, chunk), whole)
+    tokens = ids(270)
+    whole = run(compiled(asked, n_threads=1, kv_type=kv_type), tokens)
+    several = compiled(asked, n_threads=4, kv_type=kv_type)
+    for chunk in (269, 64, 7):
+        assert same_bits(run(several, tokens, chunk), whole)
     for level in isa.levels():
-        assert same_bits(run(compiled(asked, isa_name=level), tokens, 300), whole)
+        executable = compiled(asked, isa_name=level, kv_type=kv_type)
+        assert same_bits(run(executable, tokens, 269), whole)
 
 
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("case", AHEAD)
-def test_company_and_instruction_sets_give_the_same_looking_ahead(case: str) -> None:
+def test_company_and_instruction_sets_give_the_same_looking_ahead(case: str, kv_type: str) -> None:
     asked = AHEAD[case]
     first, second, third = ids(70, 2), ids(290, 3), ids(33, 4)
-    alone = run(compiled(asked, n_threads=1), second)
+    alone = run(compiled(asked, n_threads=1, kv_type=kv_type), second)
     for level in isa.levels():
-        executable = compiled(asked, isa_name=level)
+        executable = compiled(asked, isa_name=level, kv_type=kv_type)
         assert same_bits(executable.run(together(first, second, third)), alone)
+
+
+def test_8_bit_keys_and_values_take_little_more_than_half_the_memory() -> None:
+    sizes = [compiled(Asked(), kv_type=kv_type).state_bytes for kv_type in KV_TYPES]
+    assert sizes == [40 * 64 * 2 * 64 * 2, 40 * 64 * 2 * (64 + 2 * 4)]
 
 
 def test_a_full_mask_with_a_window_of_the_past_is_causal() -> None:

@@ -18,7 +18,6 @@ from edgeinfer.errors import (
     CancelledError,
     InvalidParameterError,
     ModelClosedError,
-    UnsupportedModelError,
 )
 from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import Cancel, Executable, Limits
@@ -140,14 +139,6 @@ def test_any_instruction_set_gives_the_same(tmp_path: Path, arch: str, activatio
             found.append(run_tokens(made, TOKENS, WANTED).view(np.uint32).copy())
             made.close()
     assert all((bits == found[0]).all() for bits in found)
-
-
-def test_a_missing_kv_type_is_named(tmp_path: Path) -> None:
-    limits = Limits(n_ctx=256, n_pages=8, kv_type="q8_0")
-    with tiny.open_model(tmp_path, *tiny.llama()) as file:
-        program = build_program(file.metadata, file.tensors, n_ctx=256)
-        with pytest.raises(UnsupportedModelError, match="kv_type: found 'q8_0'"):
-            BACKEND.compile(program, file.tensors, limits)
 
 
 # -- life and death ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #define EI_FN(name) EI_JOIN(ei_##name, EI_ISA)
 
 #include "avx512_verbs.h"
+#include "avx512_kv_verbs.h"
 
 #include "../kernels.h"
 

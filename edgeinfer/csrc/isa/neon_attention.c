@@ -3,6 +3,7 @@
 #define EI_FN(name) EI_JOIN(ei_##name, EI_ISA)
 
 #include "neon_verbs.h"
+#include "neon_kv_verbs.h"
 
 #include "../kernels.h"
 

@@ -3,6 +3,7 @@
 #define EI_FN(name) EI_JOIN(ei_##name, EI_ISA)
 
 #include "scalar_verbs.h"
+#include "scalar_kv_verbs.h"
 
 #include "../kernels.h"
 

@@ -18,6 +18,14 @@ static void store_f16(const ei_kv *kv, uint8_t *keys, uint8_t *values, int32_t l
         vf_to_f16(value + d, vf_load_n(v + d, min_i32(16, kv->value_dim - d)));
 }
 
+static void prepare_f16(int32_t key_dim, const float *q, float scale, float *out) {
+    vf by = vf_set(scale);
+    for (int32_t d = 0; d < key_dim; d += 16) {
+        int32_t n = min_i32(16, key_dim - d);
+        vf_store_n(out + d, vf_mul(vf_load_n(q + d, n), by), n);
+    }
+}
+
 EI_INLINE void score_dim(int n_rows, int n, vf *acc, const float *q, size_t q_stride, const uint16_t *const *keys,
                          size_t d) {
     vf k[4];

@@ -41,6 +41,7 @@ static uint8_t *values_at(const ei_kv *kv, int32_t page, size_t unit) {
 /* The rows computed together, and the blocks of 16 positions that at least one of them sees. */
 typedef struct {
     int32_t key_dim, value_dim;
+    size_t query_words;
     int32_t low[EI_ATTENTION_ROWS], high[EI_ATTENTION_ROWS]; /* row r sees low .. high-1 of the chunk */
     int32_t n_blocks;
     int32_t start[EI_CHUNK_BLOCKS];
@@ -123,28 +124,37 @@ static void softmax_row(const attention_tile *t, int32_t r, const ei_attention_r
 /* -- one tile of rows over one chunk -------------------------------------------------------- */
 
 #include "attention_f16_template.h"
+#include "attention_q8_template.h"
 
 /* Rows row .. row+n_rows of the call. */
-EI_INLINE void attend(int n_rows, attention_tile *t, const ei_attention_rows *rows, int32_t row, int32_t chunk,
-                      float *m, float *l, float *o, float *scores) {
+EI_INLINE void attend(int n_rows, int type, attention_tile *t, const ei_attention_rows *rows, int32_t row,
+                      int32_t chunk, float *m, float *l, float *o, float *scores) {
     for (int32_t r = 0; r < n_rows; r++) {
         t->low[r] = max_i32(rows->first[row + r] - chunk * EI_CHUNK_LEN, 0);
         t->high[r] = min_i32(rows->last[row + r] + 1 - chunk * EI_CHUNK_LEN, EI_CHUNK_LEN);
     }
     tile_blocks(t, rows, n_rows, chunk);
-    score_f16(n_rows, t, rows->q + (size_t)row * (size_t)t->key_dim, scores);
+    const float *q = rows->q + (size_t)row * t->query_words;
+    if (type == EI_KV_F16)
+        score_f16(n_rows, t, q, scores);
+    else
+        score_q8(n_rows, t, q, scores);
     for (int32_t r = 0; r < n_rows; r++) {
         m[row + r] = -INFINITY;
         l[row + r] = 0;
         if (t->low[r] < t->high[r])
             softmax_row(t, r, rows, row + r, chunk, scores + r * EI_SCORE_STRIDE, m + row + r, l + row + r);
     }
-    weigh_f16(n_rows, t, scores, o + (size_t)row * (size_t)t->value_dim);
+    o += (size_t)row * (size_t)t->value_dim;
+    if (type == EI_KV_F16)
+        weigh_f16(n_rows, t, scores, o);
+    else
+        weigh_q8(n_rows, t, l + row, scores, o);
 }
 
 /* -- any number of rows --------------------------------------------------------------------- */
 
-/* Rows of a tile, largest first: each is one function. */
+/* Rows of a tile, largest first: each is one function for each type. */
 #if EI_ATTENTION_VECTORS >= 24
 #define EI_ATTENTION_TILES(X) X(12) X(8) X(6) X(4) X(3) X(2) X(1)
 #elif EI_ATTENTION_VECTORS >= 6
@@ -153,11 +163,17 @@ EI_INLINE void attend(int n_rows, attention_tile *t, const ei_attention_rows *ro
 #define EI_ATTENTION_TILES(X) X(1)
 #endif
 
-#define TILE(n)                                                                                                        \
-    static __attribute__((noinline)) void attend_##n(attention_tile *t, const ei_attention_rows *rows, int32_t row,    \
-                                                     int32_t chunk, float *m, float *l, float *o, float *scores) {     \
-        attend(n, t, rows, row, chunk, m, l, o, scores);                                                               \
+typedef void (*attend_fn)(attention_tile *t, const ei_attention_rows *rows, int32_t row, int32_t chunk, float *m,
+                          float *l, float *o, float *scores);
+
+#define TILE_OF(name, n, type)                                                                                         \
+    static __attribute__((noinline)) void name(attention_tile *t, const ei_attention_rows *rows, int32_t row,          \
+                                               int32_t chunk, float *m, float *l, float *o, float *scores) {           \
+        attend(n, type, t, rows, row, chunk, m, l, o, scores);                                                         \
     }
+#define TILE(n)                                                                                                        \
+    TILE_OF(attend_f16_##n, n, EI_KV_F16)                                                                              \
+    TILE_OF(attend_q8_##n, n, EI_KV_Q8_0)
 EI_ATTENTION_TILES(TILE)
 #undef TILE
 
@@ -172,23 +188,30 @@ static int32_t tile_rows(int32_t n) {
 
 void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o,
                             float *scratch) {
-    attention_tile t = {.key_dim = rows->kv->key_dim, .value_dim = rows->kv->value_dim};
+#define TILE(n) [n] = {attend_f16_##n, attend_q8_##n},
+    static const attend_fn attend_of[][EI_N_KV_TYPES] = {EI_ATTENTION_TILES(TILE)};
+#undef TILE
+    const ei_kv *kv = rows->kv;
+    attention_tile t = {.key_dim = kv->key_dim, .value_dim = kv->value_dim, .query_words = ei_query_words(kv)};
     for (int32_t row = 0; row < rows->n_rows;) {
         int32_t n = tile_rows(rows->n_rows - row);
-        switch (n) {
-#define TILE(k)                                                                                                        \
-    case k: attend_##k(&t, rows, row, chunk, m, l, o, scratch); break;
-            EI_ATTENTION_TILES(TILE)
-#undef TILE
-        }
+        attend_of[n][kv->type](&t, rows, row, chunk, m, l, o, scratch);
         row += n;
     }
+}
+
+void EI_FN(attention_query)(const ei_kv *kv, const float *q, float scale, float *out) {
+    if (kv->type == EI_KV_F16)
+        prepare_f16(kv->key_dim, q, scale, out);
+    else
+        prepare_q8(kv->key_dim, q, scale, out);
 }
 
 void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v) {
     for (int32_t h = 0; h < kv->n_kv_heads; h++) {
         size_t unit = (size_t)h * (EI_PAGE_LEN / 16) + (size_t)slot / 16;
-        store_f16(kv, keys_at(kv, page, unit), values_at(kv, page, unit), slot % 16, k, v);
+        (kv->type == EI_KV_F16 ? store_f16 : store_q8)(kv, keys_at(kv, page, unit), values_at(kv, page, unit),
+                                                       slot % 16, k, v);
         k += kv->key_dim;
         v += kv->value_dim;
     }

@@ -4,6 +4,7 @@
  */
 
 extern const ei_matmul_fn EI_FN(matmul)[EI_N_FORMATS][2][EI_TILE];
+void EI_FN(attention_query)(const ei_kv *kv, const float *q, float scale, float *out);
 void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v);
 void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
 void EI_FN(attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc, const float *oc);
@@ -26,6 +27,7 @@ const ei_kernels EI_FN(kernels) = {
     .act = EI_FN(act),
     .gated = EI_FN(gated),
     .rope = EI_FN(rope),
+    .attention_query = EI_FN(attention_query),
     .kv_store = EI_FN(kv_store),
     .attention_chunk = EI_FN(attention_chunk),
     .attention_merge = EI_FN(attention_merge),

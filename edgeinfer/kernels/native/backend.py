@@ -14,7 +14,7 @@ from edgeinfer.errors import (
     ResourceError,
     UnsupportedModelError,
 )
-from edgeinfer.kernels.backend import Batch, Cancel, Limits, Progress, check_batch
+from edgeinfer.kernels.backend import KV_TYPES, Batch, Cancel, Limits, Progress, check_batch
 from edgeinfer.kernels.native import isa, packed
 from edgeinfer.kernels.native.instructions import ONES, Acts, Instruction, Rotation, Routing
 from edgeinfer.kernels.native.lower import lower
@@ -52,15 +52,11 @@ class NativeBackend:
     ) -> "NativeExecutable":
         """Lay the weights out in X, those that are not packed, and plan the step's memory.
 
-        `isa_name` forces one of `isa.levels()`, for tests. Raises UnsupportedModelError for an op,
-        a format or a KV type the kernels lack, InvalidParameterError for another level,
+        `isa_name` forces one of `isa.levels()`, for tests. Raises UnsupportedModelError for an op
+        or a format the kernels lack, InvalidParameterError for another level,
         ResourceError if memory does not suffice, CancelledError within milliseconds of
         `cancel.set()`.
         """
-        if limits.kv_type != "f16":
-            raise UnsupportedModelError(
-                f"native backend: kv_type: found {limits.kv_type!r} (need 'f16')"
-            )
         build = _Build(program, tensors, limits, isa.chosen(isa_name), packed or {})
         try:
             return build.finish(progress, cancel)
@@ -117,8 +113,9 @@ class _Build:
             self._added(self.lib.ei_exec_add_value(self.exec, buffer.width, 0))
         for item in acts:
             self._add_acts(item)
+        kv_type = KV_TYPES.index(self.limits.kv_type)  # the order of EI_KV_* of csrc/kernels.h
         for kv in self.program.kvs:
-            args = (kv.n_kv_heads, kv.key_dim, kv.value_dim)
+            args = (kv_type, kv.n_kv_heads, kv.key_dim, kv.value_dim)
             self._kvs[kv.id] = self._added(self.lib.ei_exec_add_kv(self.exec, *args))
         for instruction in lowered.instructions:
             self._added(self.lib.ei_exec_add_op(self.exec, self._op(instruction)))

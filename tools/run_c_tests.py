@@ -135,7 +135,7 @@ def run(target: Target) -> bool:
                 env = {"EDGEINFER_ISA": level}
                 failed |= not passes(target.title, level, [*target.runner, program], env)
         for cpu, best in target.cpus.items():
-            command = [target.emulator, "-cpu", cpu, folder / DISPATCH.stem]
+            command: list[str | Path] = [target.emulator, "-cpu", cpu, folder / DISPATCH.stem]
             failed |= not passes(target.title, f"{cpu} ({best})", command, {"EI_EXPECT_BEST": best})
     return failed
 
@@ -194,7 +194,7 @@ def link(target: Target, test: str, objects: list[str], macros: list[str], folde
 def passes(title: str, where: str, command: Sequence[str | Path], env: Mapping[str, str]) -> bool:
     """Run one test and print a line about it, and what it complained about if it failed."""
     outer = {name: value for name, value in os.environ.items() if name != "EDGEINFER_ISA"}
-    done = subprocess.run(["timeout", str(TIMEOUT_S), *command], env=outer | env, stderr=PIPE)
+    done = subprocess.run(["timeout", str(TIMEOUT_S), *command], env=outer | dict(env), stderr=PIPE)
     status = done.returncode
     if status:
         sys.stderr.buffer.write(done.stderr)

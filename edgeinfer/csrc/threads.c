@@ -48,6 +48,7 @@ typedef struct {
     int64_t shared_until_ns; /* another process is taken to share its CPU until then */
     int64_t turn_ns;         /* since when it has had the CPU */
     int64_t run_ns;          /* how long of a turn it uses */
+    int64_t looked_ns;       /* when it last looked at the clock: before its chunk */
 } worker;
 
 struct ei_pool {
@@ -169,10 +170,11 @@ static int32_t claim_rest(ei_pool *pool, uint64_t ticket) {
    held, several milliseconds. So from then on the thread offers its CPU by itself, between two chunks, shortly before
    the system would take it: nobody waits, the others run all the chunks until it comes back. To offer it earlier would
    give away the rest of each turn. */
-static void make_way(worker *self, int64_t start_ns) {
-    int64_t now = now_ns();
-    if (now - start_ns > INTERRUPTED_NS) {
-        int64_t ran = start_ns - self->turn_ns;
+static inline void make_way(worker *self) {
+    int64_t now = now_ns(), before = self->looked_ns;
+    self->looked_ns = now;
+    if (now - before > INTERRUPTED_NS) {
+        int64_t ran = before - self->turn_ns;
         ran = ran < LEAST_TURN_NS ? LEAST_TURN_NS : ran > MOST_TURN_NS ? MOST_TURN_NS : ran;
         self->run_ns += (ran * 3 / 4 - self->run_ns) / 4;
         self->turn_ns = now;
@@ -181,7 +183,7 @@ static void make_way(worker *self, int64_t start_ns) {
     }
     if (now >= self->shared_until_ns || now - self->turn_ns < self->run_ns) return;
     sched_yield();
-    self->turn_ns = now_ns();
+    self->turn_ns = self->looked_ns = now_ns();
     if (self->turn_ns - now > INTERRUPTED_NS) self->shared_until_ns = self->turn_ns + SHARED_NS;
 }
 
@@ -194,14 +196,13 @@ static bool work(ei_pool *pool, int32_t thread) {
     } while (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1, memory_order_acq_rel,
                                                     memory_order_acquire));
     int32_t n_ended = 1;
-    int64_t start = now_ns();
     restore_affinity(pool, thread);
     if (is_cancelled(pool))
         n_ended += claim_rest(pool, ticket - 1);
     else
         pool->job.run(pool->context, pool->job.op, pool->job.n_chunks - (int32_t)(uint32_t)ticket, thread);
     if (atomic_fetch_sub_explicit(&pool->unfinished, n_ended, memory_order_acq_rel) == n_ended) advance(pool, thread);
-    make_way(&pool->workers[thread], start);
+    make_way(&pool->workers[thread]);
     return true;
 }
 
@@ -221,7 +222,10 @@ static void wait_for_work(ei_pool *pool, int32_t thread, uint32_t run) {
     for (;;) {
         bed *b = bed_of(pool, thread);
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
-            if (!must_wait(pool, b, run)) return;
+            if (!must_wait(pool, b, run)) {
+                pool->workers[thread].looked_ns = now_ns();
+                return;
+            }
             pause_cpu();
         }
         int64_t now = now_ns();
@@ -246,6 +250,7 @@ static void *worker_main(void *argument) {
     atomic_store_explicit(&self->tid, (int32_t)syscall(SYS_gettid), memory_order_relaxed);
 #endif
     ei_fp_enter();
+    self->looked_ns = now_ns();
     while (!atomic_load_explicit(&pool->quit, memory_order_acquire))
         if (!work(pool, self->index)) wait_for_work(pool, self->index, 0);
     return NULL;
@@ -324,7 +329,8 @@ int32_t ei_pool_run(ei_pool *pool, void *context, const ei_job *jobs, int32_t n_
     pool->cancel = cancel;
     atomic_store_explicit(&pool->cancelled, 0, memory_order_relaxed);
     uint32_t run = atomic_load(&pool->runs_done) + 1;
-    if (n_active(pool) > 1 && now_ns() - pool->last_end_ns >= IDLE_NS) narrow_affinity(pool);
+    pool->workers[0].looked_ns = now_ns();
+    if (n_active(pool) > 1 && pool->workers[0].looked_ns - pool->last_end_ns >= IDLE_NS) narrow_affinity(pool);
     advance(pool, 0);
     while (atomic_load_explicit(&pool->runs_done, memory_order_acquire) != run)
         if (!work(pool, 0)) wait_for_work(pool, 0, run);

@@ -1,4 +1,5 @@
 /* edgeinfer/csrc/decode.c: one file row -> floats, for embedding tables that stay mapped as they are. */
+#include "codebook.h"
 #include "formats.h"
 #include "repack.h"
 
@@ -87,6 +88,39 @@ static void decode_iq4_xs(const block_iq4_xs *b, float *y) {
         y[i] = f16_to_f32(b->d) * (float)((low | high << 4) - 32) * (float)ei_iq4_values[code];
     }
 }
+
+static void decode_mxfp4(const block_mxfp4 *b, float *y) {
+    float scale = ldexpf(1.0f, b->e - 128);
+    for (int i = 0; i < 32; i++) y[i] = scale * (float)ei_fp4_values[(int)nibble_value(b->codes, i, 16)];
+}
+/* half of the UE4M3 */
+EI_INLINE float ue4m3_half(uint8_t d) {
+    int exponent = d >> 3 & 15, mantissa = d & 7;
+    if (d == 0x7f) return 0.0f;
+    return exponent ? ldexpf((float)(8 + mantissa), exponent - 11) : ldexpf((float)mantissa, -10);
+}
+static void decode_nvfp4(const block_nvfp4 *b, float *y) {
+    for (int i = 0; i < 64; i++) {
+        int code = (int)nibble_value(b->codes + 8 * (i / 16), i % 16, 8);
+        y[i] = ue4m3_half(b->d[i / 16]) * (float)ei_fp4_values[code];
+    }
+}
+static void decode_tq2_0(const block_tq2_0 *b, float *y) {
+    for (int i = 0; i < 256; i++) y[i] = f16_to_f32(b->d) * (float)(two_bits_of(b->codes, i) - 1);
+}
+/* Unpacked as one row of 16. */
+EI_INLINE void decode_codes(const ei_codes *codes, float *y) {
+    for (int i = 0; i < 256; i++)
+        y[i] = codes->w[0] * (float)codes->scales[i / 16][0] * (float)codes->codes[i / 4][i % 4];
+}
+#define ROW(NAME, name)                                                                                                \
+    static void decode_##name(const block_##name *b, float *y) {                                                       \
+        ei_codes codes;                                                                                                \
+        ei_unpack_##name(b, 1, &codes);                                                                                \
+        decode_codes(&codes, y);                                                                                       \
+    }
+EI_CODEBOOK_FORMATS(ROW)
+#undef ROW
 
 typedef void (*decode_fn)(const void *block, float *out);
 static const decode_fn decoders[EI_N_FORMATS] = {

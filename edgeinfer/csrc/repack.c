@@ -3,6 +3,8 @@
 #include "repack.h"
 
 const int8_t ei_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t ei_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+const int8_t ei_fp4_biased[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 const ei_format ei_format_rows[EI_N_FORMATS] = {
 #define ROW(NAME, name, id, elements, bytes) [EI_##NAME] = {#NAME, id, elements, bytes},
@@ -148,13 +150,43 @@ static void pack_iq4_xs(x_iq4_xs *x, const block_iq4_xs *const *b) {
     }
 }
 
+static void pack_mxfp4(x_mxfp4 *x, const block_mxfp4 *const *b) {
+    EACH_ROW {
+        x->e[r] = b[r]->e;
+        dwords(x->codes, r, b[r]->codes, 4);
+    }
+}
+static void pack_nvfp4(x_nvfp4 *x, const block_nvfp4 *const *b) {
+    EACH_ROW {
+        for (int run = 0; run < 4; run++) {
+            uint8_t d = b[r]->d[run];
+            x->d[run][r] = d == 0x7f ? 0 : d & 0x7f;
+            dwords(x->codes[run], r, b[r]->codes + 8 * run, 2);
+        }
+    }
+}
+static void pack_tq2_0(x_tq2_0 *x, const block_tq2_0 *const *b) {
+    EACH_ROW {
+        x->d[r] = b[r]->d;
+        for (int i = 0; i < 16; i++) store_u32(x->codes[i] + 4 * r, two_bits(b[r]->codes, i));
+    }
+}
+#define ROW(NAME, name)                                                                                                \
+    static void pack_##name(x_##name *x, const block_##name *const *b) { EACH_ROW x->rows[r] = *b[r]; }
+EI_CODEBOOK_FORMATS(ROW)
+#undef ROW
+
 typedef void (*pack_fn)(void *x, const void *const *blocks);
 static const pack_fn packers[EI_N_FORMATS] = {
-    [EI_F32] = (pack_fn)pack_f32,   [EI_F16] = (pack_fn)pack_f16,   [EI_BF16] = (pack_fn)pack_f16,
-    [EI_Q4_0] = (pack_fn)pack_q4_0, [EI_Q4_1] = (pack_fn)pack_q4_1, [EI_Q5_0] = (pack_fn)pack_q5_0,
-    [EI_Q5_1] = (pack_fn)pack_q5_1, [EI_Q8_0] = (pack_fn)pack_q8_0, [EI_IQ4_NL] = (pack_fn)pack_q4_0,
-    [EI_Q2_K] = (pack_fn)pack_q2_k, [EI_Q3_K] = (pack_fn)pack_q3_k, [EI_Q4_K] = (pack_fn)pack_q4_k,
-    [EI_Q5_K] = (pack_fn)pack_q5_k, [EI_Q6_K] = (pack_fn)pack_q6_k, [EI_IQ4_XS] = (pack_fn)pack_iq4_xs,
+    [EI_F32] = (pack_fn)pack_f32,     [EI_F16] = (pack_fn)pack_f16,     [EI_BF16] = (pack_fn)pack_f16,
+    [EI_Q4_0] = (pack_fn)pack_q4_0,   [EI_Q4_1] = (pack_fn)pack_q4_1,   [EI_Q5_0] = (pack_fn)pack_q5_0,
+    [EI_Q5_1] = (pack_fn)pack_q5_1,   [EI_Q8_0] = (pack_fn)pack_q8_0,   [EI_IQ4_NL] = (pack_fn)pack_q4_0,
+    [EI_Q2_K] = (pack_fn)pack_q2_k,   [EI_Q3_K] = (pack_fn)pack_q3_k,   [EI_Q4_K] = (pack_fn)pack_q4_k,
+    [EI_Q5_K] = (pack_fn)pack_q5_k,   [EI_Q6_K] = (pack_fn)pack_q6_k,   [EI_IQ4_XS] = (pack_fn)pack_iq4_xs,
+    [EI_MXFP4] = (pack_fn)pack_mxfp4, [EI_NVFP4] = (pack_fn)pack_nvfp4, [EI_TQ2_0] = (pack_fn)pack_tq2_0,
+#define ROW(NAME, name) [EI_##NAME] = (pack_fn)pack_##name,
+    EI_CODEBOOK_FORMATS(ROW)
+#undef ROW
 };
 
 int32_t ei_n_groups(int32_t n_rows) { return n_rows / EI_LANES + (n_rows % EI_LANES != 0); }

@@ -8,12 +8,14 @@
 
 enum { MOST_TOKENS = 17 };
 
-/* Where the f16 fields of a format's block stand; -1: none. */
+/* Where the f16 fields of a format's block stand; -1: none. Missing: MXFP4 and NVFP4 have bytes, IQ1_M spreads it. */
 static const struct {
     int32_t format, d, m;
 } scale_fields[] = {
-    {EI_Q4_0, 0, -1},  {EI_Q4_1, 0, 2},    {EI_Q5_0, 0, -1}, {EI_Q5_1, 0, 2}, {EI_Q8_0, 0, -1},   {EI_IQ4_NL, 0, -1},
-    {EI_Q2_K, 80, 82}, {EI_Q3_K, 108, -1}, {EI_Q4_K, 0, 2},  {EI_Q5_K, 0, 2}, {EI_Q6_K, 208, -1}, {EI_IQ4_XS, 0, -1},
+    {EI_Q4_0, 0, -1},   {EI_Q4_1, 0, 2},    {EI_Q5_0, 0, -1},    {EI_Q5_1, 0, 2},    {EI_Q8_0, 0, -1},
+    {EI_IQ4_NL, 0, -1}, {EI_Q2_K, 80, 82},  {EI_Q3_K, 108, -1},  {EI_Q4_K, 0, 2},    {EI_Q5_K, 0, 2},
+    {EI_Q6_K, 208, -1}, {EI_IQ4_XS, 0, -1}, {EI_TQ1_0, 52, -1},  {EI_TQ2_0, 64, -1}, {EI_IQ2_XXS, 0, -1},
+    {EI_IQ2_XS, 0, -1}, {EI_IQ2_S, 0, -1},  {EI_IQ3_XXS, 0, -1}, {EI_IQ3_S, 0, -1},  {EI_IQ1_S, 0, -1},
 };
 
 static float random_scale(bool extreme) {
@@ -24,6 +26,11 @@ static float random_scale(bool extreme) {
 static void put_f16(uint8_t *at, float x) {
     uint16_t h = f32_to_f16(x);
     memcpy(at, &h, 2);
+}
+
+static void put_iq1_m(block_iq1_m *b, float x) {
+    uint16_t h = f32_to_f16(x);
+    for (int i = 0; i < 4; i++) b->scales[i] = (uint16_t)((b->scales[i] & 0xfff) | (h >> (4 * i) & 15) << 12);
 }
 
 /* Blocks of random bits, or of the largest and smallest codes and odd scales. */
@@ -42,6 +49,7 @@ static void fill_blocks(uint8_t *to, int32_t format, size_t n_bytes, bool extrem
             put_f16(block, f32_from_bits(bits));
             if (format == EI_BF16) block[0] = (uint8_t)(bits >> 16), block[1] = (uint8_t)(bits >> 24);
         }
+        if (format == EI_IQ1_M) put_iq1_m((block_iq1_m *)block, random_scale(extreme));
         for (size_t i = 0; i < sizeof scale_fields / sizeof *scale_fields; i++) {
             if (scale_fields[i].format != format) continue;
             put_f16(block + scale_fields[i].d, random_scale(extreme));

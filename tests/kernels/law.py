@@ -7,22 +7,8 @@ import numpy as np
 from edgeinfer.quant.decode import decode
 from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.tensor import Tensor
+from tests.kernels import block_scales
 
-# Byte offsets of the float16 scale and min (0: none) inside one block.
-SCALE_FIELDS = {
-    "Q4_0": (0, None),
-    "Q4_1": (0, 2),
-    "Q5_0": (0, None),
-    "Q5_1": (0, 2),
-    "Q8_0": (0, None),
-    "IQ4_NL": (0, None),
-    "Q2_K": (80, 82),
-    "Q3_K": (108, None),
-    "Q4_K": (0, 2),
-    "Q5_K": (0, 2),
-    "Q6_K": (208, None),
-    "IQ4_XS": (0, None),
-}
 FLOAT_FORMATS = ("F32", "F16", "BF16")
 
 
@@ -62,23 +48,19 @@ def quantize(x: np.ndarray, fine: bool) -> Activations:
     return Activations(q.reshape(x.shape), d, sums, each[:, ::2] + each[:, 1::2])
 
 
+def _blocks(rows: np.ndarray, name: str) -> np.ndarray:
+    """(n_rows, blocks, block bytes)"""
+    return rows.reshape(len(rows), -1, FORMATS[name].block_bytes)
+
+
 def _with_scales(rows: np.ndarray, name: str, scale: float, low: float) -> np.ndarray:
     """Decode rows as if every block's scale and min were these: leaves the integers bare."""
     fmt = FORMATS[name]
     blocks = rows.reshape(-1, fmt.block_bytes).copy()
-    for at, value in zip(SCALE_FIELDS[name], (scale, low), strict=True):
-        if at is not None:
-            blocks[:, at : at + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+    block_scales.put(blocks, name, scale, low)
     n_columns = rows.shape[1] // fmt.block_bytes * fmt.block_size
     tensor = Tensor("w", (len(rows), n_columns), fmt, blocks.ravel())
     return decode(tensor).astype(np.int64)
-
-
-def _scales(rows: np.ndarray, name: str, which: int) -> np.ndarray:
-    fmt, at = FORMATS[name], SCALE_FIELDS[name][which]
-    assert at is not None
-    blocks = rows.reshape(len(rows), -1, fmt.block_bytes)
-    return blocks[:, :, at : at + 2].copy().view(np.float16)[..., 0].astype(np.float32)
 
 
 def matmul(rows: np.ndarray, name: str, x: np.ndarray, fine: bool = False) -> np.ndarray:
@@ -92,11 +74,13 @@ def matmul(rows: np.ndarray, name: str, x: np.ndarray, fine: bool = False) -> np
             acc = fma(w[None, :, k], x[:, None, k], acc)
         return acc
     acts = quantize(x, fine)
-    has_min = SCALE_FIELDS[name][1] is not None
+    has_min = block_scales.has_min(name)
     is_super = FORMATS[name].block_size == 256
     # a min is added in blocks of 32 and subtracted in super-blocks: the sign that leaves it bare
     mins = _with_scales(rows, name, 0.0, -1.0 if is_super else 1.0) if has_min else None
     codes = _with_scales(rows, name, 1.0, 0.0)
+    if name == "NVFP4":
+        return _run_steps(rows, name, codes, acts)
     if is_super:
         return _super_steps(rows, name, codes, mins, acts)
     return _block_steps(rows, name, codes, acts)
@@ -114,41 +98,67 @@ def _sub_32(codes: np.ndarray, acts: Activations, j: int) -> np.ndarray:
 
 
 def _block_steps(rows: np.ndarray, name: str, codes: np.ndarray, acts: Activations) -> np.ndarray:
-    w = _scales(rows, name, 0)
+    w = block_scales.get(_blocks(rows, name), name)
     acc = np.zeros((len(acts.q), len(rows)), np.float32)
     for j in range(w.shape[1]):
         acc = fma(_sub_32(codes, acts, j), w[None, :, j], acc)
-        if SCALE_FIELDS[name][1] is not None:
-            acc = fma(_scales(rows, name, 1)[None, :, j], acts.ds[:, None, j], acc)
+        if block_scales.has_min(name):
+            low = block_scales.get_min(_blocks(rows, name), name)
+            acc = fma(low[None, :, j], acts.ds[:, None, j], acc)
     return acc
 
 
-# Elements of a sub-block.
-SUB_BLOCK = {"Q2_K": 16, "Q3_K": 16, "Q6_K": 16, "Q4_K": 32, "Q5_K": 32, "IQ4_XS": 32}
+def _run_steps(rows: np.ndarray, name: str, codes: np.ndarray, acts: Activations) -> np.ndarray:
+    """NVFP4: a float scale for every run of 16, seen where all codes are made 1."""
+    blocks = _blocks(rows, name).copy()
+    blocks[:, :, 4:] = 0x11
+    ones = Tensor("w", (len(rows), codes.shape[1]), FORMATS[name], blocks.ravel())
+    w = decode(ones)[:, ::16]
+    acc = np.zeros((len(acts.q), len(rows)), np.float32)
+    for r in range(w.shape[1]):
+        acc = fma(_dots(codes, acts, r) * acts.d[:, None, r], w[None, :, r], acc)
+    return acc
+
+
+# Elements of a sub-block, where it is not 16.
+SUB_BLOCK = {"Q4_K": 32, "Q5_K": 32, "IQ4_XS": 32}
+
+# Per super-block format: the bytes to change, the bits to keep of them, those to set, so that every
+# code is alike; and the integer it then is, if not 1. Codebooks: point 0, whose coordinates are the
+# lowest, all positive, shifted up.
+ALIKE: dict[str, list[tuple[slice, int | list[int], int]]] = {
+    "Q2_K": [(slice(16, 80), 0, 0x55)],
+    "Q3_K": [(slice(0, 32), 0, 0xFF), (slice(32, 96), 0, 0x55)],
+    "Q4_K": [(slice(16, 144), 0, 0x11)],
+    "Q5_K": [(slice(16, 48), 0, 0), (slice(48, 176), 0, 0x11)],
+    "Q6_K": [(slice(0, 128), 0, 0x11), (slice(128, 192), 0, 0xAA)],
+    "IQ4_XS": [(slice(8, 136), 0, 0x88)],
+    "TQ1_0": [(slice(0, 52), 0, 0xFF)],
+    "TQ2_0": [(slice(0, 64), 0, 0xAA)],
+    "IQ2_XXS": [(slice(2, 66), [0, 0, 0, 0, 0, 0, 0, 0xF0] * 8, 0)],
+    "IQ2_XS": [(slice(2, 66), 0, 0)],
+    "IQ2_S": [(slice(2, 74), 0, 0)],
+    "IQ3_XXS": [(slice(2, 66), 0, 0), (slice(66, 98), [0, 0, 0, 0xF0] * 8, 0)],
+    "IQ3_S": [(slice(2, 106), 0, 0)],
+    "IQ1_S": [(slice(2, 34), 0, 0), (slice(34, 50), [0, 0x70] * 8, 0)],
+    "IQ1_M": [(slice(0, 48), 0, 0)],
+}
+ALIKE_CODE = {"IQ2_XXS": 8, "IQ2_XS": 8, "IQ2_S": 8, "IQ3_XXS": 4, "IQ1_S": -7, "IQ1_M": -7}
 
 
 def _sub_scales(rows: np.ndarray, name: str) -> np.ndarray:
     """The integer scale of every sub-block, (n_rows, K/sub): decode with all codes made alike."""
-    fmt = FORMATS[name]
-    blocks = rows.reshape(-1, fmt.block_bytes).copy()
-    # code fields whose every element then decodes to 1 (Q6_K: 33 - 32; IQ4_XS: index 8)
-    fields = {
-        "Q2_K": [(slice(16, 80), 0x55)],
-        "Q3_K": [(slice(0, 32), 0xFF), (slice(32, 96), 0x55)],
-        "Q4_K": [(slice(16, 144), 0x11)],
-        "Q5_K": [(slice(16, 48), 0x00), (slice(48, 176), 0x11)],
-        "Q6_K": [(slice(0, 128), 0x11), (slice(128, 192), 0xAA)],
-        "IQ4_XS": [(slice(8, 136), 0x88)],
-    }[name]
-    for at, value in fields:
-        blocks[:, at] = value
-    return _with_scales(blocks.reshape(rows.shape), name, 1.0, 0.0)[:, :: SUB_BLOCK[name]]
+    blocks = rows.reshape(-1, FORMATS[name].block_bytes).copy()
+    for at, keep, value in ALIKE[name]:
+        blocks[:, at] = blocks[:, at] & np.array(keep, np.uint8) | np.uint8(value)
+    alike = _with_scales(blocks.reshape(rows.shape), name, 1.0, 0.0)
+    return alike[:, :: SUB_BLOCK.get(name, 16)] // ALIKE_CODE.get(name, 1)
 
 
 def _super_steps(
     rows: np.ndarray, name: str, codes: np.ndarray, mins: np.ndarray | None, acts: Activations
 ) -> np.ndarray:
-    w, sub = _scales(rows, name, 0), SUB_BLOCK[name]
+    w, sub = block_scales.get(_blocks(rows, name), name), SUB_BLOCK.get(name, 16)
     scales = _sub_scales(rows, name)
     bare = codes // np.where(scales == 0, 1, scales).repeat(sub, axis=1)
     acc = np.zeros((len(acts.q), len(rows)), np.float32)
@@ -163,5 +173,5 @@ def _super_steps(
                 v = fma(low, ds[:, None], v)
         acc = fma(u, w[None, :, block], acc)
         if mins is not None:
-            acc = fma(-v, _scales(rows, name, 1)[None, :, block], acc)
+            acc = fma(-v, block_scales.get_min(_blocks(rows, name), name)[None, :, block], acc)
     return acc

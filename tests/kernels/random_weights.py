@@ -7,7 +7,8 @@ import numpy as np
 from edgeinfer.quant.decode import decode
 from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.tensor import Tensor
-from tests.kernels.law import FLOAT_FORMATS, SCALE_FIELDS
+from tests.kernels import block_scales
+from tests.kernels.law import FLOAT_FORMATS
 
 # What the min must be, in units of the scale, for the codes to be centred: their middle.
 MINS = {"Q4_1": -7.5, "Q5_1": -15.5, "Q2_K": 1.5, "Q4_K": 7.5, "Q5_K": 15.5}
@@ -34,14 +35,15 @@ def with_format(array: np.ndarray, name: str, seed: int = 0) -> Spec:
 
 
 def random_blocks(rng: np.random.Generator, name: str, n_values: int, scale: float) -> np.ndarray:
-    """Random codes and sub-scales; block scales within a factor of two of `scale`."""
+    """Random codes and sub-scales; block scales (the law's w) within a factor of two of `scale`."""
     fmt = FORMATS[name]
     n_blocks = n_values // fmt.block_size
     blocks = rng.integers(0, 256, (n_blocks, fmt.block_bytes), dtype=np.uint8)
+    if name == "TQ2_0":  # a code of 3 is none of its three
+        codes = blocks[:, :64]
+        codes ^= codes & codes << 1 & 0xAA
     d = scale * np.exp2(rng.uniform(-1, 1, n_blocks))
-    for at, factor in zip(SCALE_FIELDS[name], (1.0, MINS.get(name, 0.0)), strict=True):
-        if at is not None:
-            blocks[:, at : at + 2] = (d * factor).astype(np.float16).view(np.uint8).reshape(-1, 2)
+    block_scales.put(blocks, name, d, d * MINS.get(name, 0.0))
     return blocks
 
 

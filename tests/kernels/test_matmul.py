@@ -7,7 +7,7 @@ from edgeinfer.kernels.native import isa
 from edgeinfer.quant.decode import decode
 from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.tensor import Tensor
-from tests.kernels import law
+from tests.kernels import block_scales, law
 
 native = pytest.importorskip("edgeinfer.kernels.native._native")
 NAMES = native.ffi.string(native.lib.ei_format_names()).decode().split()
@@ -30,12 +30,10 @@ def random_rows(
     if style == "extreme":
         blocks[::2] = 0xFF
         blocks[1::4] = 0x80
-    for at in law.SCALE_FIELDS[name]:
-        if at is not None:
-            scales = rng.standard_normal(n_blocks)
-            if style == "extreme":
-                scales = rng.choice([0.0, -0.0, 6e-8, -1e-6, 1.0, 3000.0], n_blocks)
-            blocks[:, at : at + 2] = scales.astype(np.float16).view(np.uint8).reshape(-1, 2)
+        block_scales.put_odd(blocks, name, rng)
+    else:
+        w, low = rng.standard_normal((2, n_blocks))
+        block_scales.put(blocks, name, w, low)
     return blocks.reshape(n_rows, -1)
 
 
@@ -133,3 +131,17 @@ def test_formats_agree_with_python() -> None:
         assert native.lib.ei_decode(i, block, 1, fmt.block_size + 1, target) == (
             native.lib.EI_OK if fmt.block_size == 1 else native.lib.EI_BAD_ARGUMENT
         )
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("IQ1", "IQ2", "IQ3"))])
+def test_every_point_of_a_codebook_decodes_as_numpy_does(name: str) -> None:
+    """C and Python keep the codebooks apart; in random blocks each of the 2048 points turns up."""
+    rng = np.random.default_rng(4)
+    rows = random_rows(rng, name, 8, 256 * 256, "random")
+    out = np.empty((8, 256 * 256), np.float32)
+    source = native.ffi.from_buffer("uint8_t[]", rows)
+    native.lib.ei_decode(
+        NAMES.index(name), source, *out.shape, native.ffi.from_buffer("float[]", out)
+    )
+    expected = decode(Tensor("w", out.shape, FORMATS[name], rows.ravel()))
+    assert (bits(out) == bits(expected)).all()

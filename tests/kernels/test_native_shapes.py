@@ -26,13 +26,14 @@ from edgeinfer.kernels.native.backend import BACKEND
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from edgeinfer.quant.formats import FORMATS
 from tests.arch import tiny
+from tests.kernels.block_scales import INTEGER_FORMATS
 from tests.kernels.kl import one_sequence, run_tokens
-from tests.kernels.law import FLOAT_FORMATS, SCALE_FIELDS
+from tests.kernels.law import FLOAT_FORMATS
 from tests.kernels.random_weights import all_matrices
 
 native = pytest.importorskip("edgeinfer.kernels.native._native")
 
-NAMES = (*FLOAT_FORMATS, *SCALE_FIELDS)
+NAMES = (*FLOAT_FORMATS, *INTEGER_FORMATS)
 LIMITS = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=2)
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, tiny.N_VOCAB, 150)]
 WANTED = [0, 70, 149]
@@ -109,7 +110,7 @@ def test_weights_of_any_format_equal_the_reference(tmp_path: Path, name: str, ar
 
 
 @pytest.mark.parametrize("activations", ["coarse"], indirect=True)
-@pytest.mark.parametrize("name", SCALE_FIELDS)
+@pytest.mark.parametrize("name", INTEGER_FORMATS)
 def test_coarse_activations_stay_near_the_reference(
     tmp_path: Path, name: str, activations: str
 ) -> None:

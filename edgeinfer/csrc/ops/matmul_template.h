@@ -298,6 +298,8 @@ FLOATS(f32, vf_load)
 FLOATS(f16, vf_from_f16)
 FLOATS(bf16, vf_from_bf16)
 
+#include "matmul_codebook_template.h"
+
 /* ---- one function per format, precision and column count ---- */
 
 #define COLUMNS_FN(kind, name, precision, fine, n)                                                                     \
@@ -343,6 +345,16 @@ INTEGER_COLUMNS(super, q4_k)
 INTEGER_COLUMNS(super, q5_k)
 INTEGER_COLUMNS(super, q6_k)
 INTEGER_COLUMNS(super, iq4_xs)
+INTEGER_COLUMNS(super, tq2_0)
+INTEGER_COLUMNS(float4, mxfp4)
+INTEGER_COLUMNS(float4, nvfp4)
+EACH_COUNT(CODEBOOK_BODY, coarse, 0)
+EACH_COUNT(CODEBOOK_BODY, fine, 1)
+#define ROW(NAME, name)                                                                                                \
+    EACH_COUNT(CODEBOOK_FN, name, coarse)                                                                              \
+    EACH_COUNT(CODEBOOK_FN, name, fine)
+EI_CODEBOOK_FORMATS(ROW)
+#undef ROW
 
 #define COLUMNS_ENTRY(name, precision, n) EI_FN(matmul_##name##_##precision##_##n),
 #define INTEGER_ROW(name)                                                                                              \

@@ -314,7 +314,7 @@ typedef struct {
     uint8_t codes[4][64]; /* as x_q4_0 */
 } x_mxfp4;
 typedef struct {
-    uint8_t d[4][16];        /* [run of 16][row], 7 bits: what stands for 0 in the file is 0 here */
+    uint8_t d[4][16];        /* [run of 16][row] */
     uint8_t codes[4][2][64]; /* [run of 16]: plane g: k-group g low nibble, g+2 high nibble */
 } x_nvfp4;
 typedef struct {

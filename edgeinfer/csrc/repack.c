@@ -159,8 +159,7 @@ static void pack_mxfp4(x_mxfp4 *x, const block_mxfp4 *const *b) {
 static void pack_nvfp4(x_nvfp4 *x, const block_nvfp4 *const *b) {
     EACH_ROW {
         for (int run = 0; run < 4; run++) {
-            uint8_t d = b[r]->d[run];
-            x->d[run][r] = d == 0x7f ? 0 : d & 0x7f;
+            x->d[run][r] = b[r]->d[run];
             dwords(x->codes[run], r, b[r]->codes + 8 * run, 2);
         }
     }

@@ -68,8 +68,13 @@ EI_INLINE vf half_e8m0(const uint8_t *e) {
     vi first = vi_add(part, vi_set(63)), second = vi_add(vi_sub(all, part), vi_set(63));
     return vf_mul(vf_from_bits(vi_shl(first, 23)), vf_from_bits(vi_shl(second, 23)));
 }
-/* half of the UE4M3, whose fields stand in those of a float: the exponent is rebased by the multiply */
-EI_INLINE vf half_ue4m3(const uint8_t *d) { return vf_mul(vf_from_bits(vi_shl(vi_from_u8(d), 20)), vf_set(0x1p119f)); }
+/* Half of the UE4M3: its fields become those of a float, whose exponent a multiply rebases. 0x7f alone is 0. */
+EI_INLINE vf half_ue4m3(const uint8_t *d) {
+    vi all = vi_from_u8(d);
+    vf value = vf_mul(vf_from_bits(vi_shl(vi_and(all, vi_set(0x7f)), 20)), vf_set(0x1p119f));
+    vf code = vf_from_vi(all), or_zero = vf_select_ge(code, vf_set(0x80), value, vf_zero());
+    return vf_select_ge(code, vf_set(0x7f), or_zero, value);
+}
 
 EI_INLINE void float4_mxfp4(KERNEL_ARGUMENTS) {
     KERNEL_BEGIN(mxfp4)

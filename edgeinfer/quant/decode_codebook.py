@@ -28,7 +28,7 @@ Codes = npt.NDArray[np.int8]
 Fields = npt.NDArray[np.integer[Any]]
 
 # The eighth sign of each combination of seven makes the number of negative ones even.
-_SIGNS_OF_7 = np.array([s | (s.bit_count() % 2) << 7 for s in range(128)], np.uint8)
+SIGNS_OF_7 = np.array([s | (s.bit_count() % 2) << 7 for s in range(128)], np.uint8)
 
 _EIGHTH, _QUARTER = np.float32(0.125), np.float32(0.25)
 
@@ -65,14 +65,14 @@ def _fill(w: Floats, s: Fields, codes: Codes, out: Floats) -> None:
 
 def _iq2_xxs(blocks: Bytes, out: Floats) -> None:
     pairs = _words(blocks[:, 2:], "<u4")
-    signs = _SIGNS_OF_7[_fields(pairs[:, 1::2], 7, (0, 7, 14, 21))]
+    signs = SIGNS_OF_7[_fields(pairs[:, 1::2], 7, (0, 7, 14, 21))]
     codes = _signed(_points("IQ2_XXS", _fields(pairs[:, ::2], 8, (0, 8, 16, 24))), signs)
     _fill(half(blocks, 0) * _EIGHTH, pairs[:, 1::2] >> 28, codes, out)
 
 
 def _iq2_xs(blocks: Bytes, out: Floats) -> None:
     words = _words(blocks[:, 2:66], "<u2")
-    codes = _signed(_points("IQ2_XS", words & 511), _SIGNS_OF_7[words >> 9])
+    codes = _signed(_points("IQ2_XS", words & 511), SIGNS_OF_7[words >> 9])
     _fill(half(blocks, 0) * _EIGHTH, _fields(blocks[:, 66:], 4, (0, 4)), codes, out)
 
 
@@ -84,7 +84,7 @@ def _iq2_s(blocks: Bytes, out: Floats) -> None:
 
 def _iq3_xxs(blocks: Bytes, out: Floats) -> None:
     words = _words(blocks[:, 66:], "<u4")
-    signs = _SIGNS_OF_7[_fields(words, 7, (0, 7, 14, 21))]
+    signs = SIGNS_OF_7[_fields(words, 7, (0, 7, 14, 21))]
     codes = _signed(_points("IQ3_XXS", blocks[:, 2:66].astype(np.uint32)), signs)
     _fill(half(blocks, 0) * _QUARTER, words >> 28, codes, out)
 

@@ -23,10 +23,10 @@ FP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12],
 _SCALES = np.arange(256)
 _EXPONENTS, _MANTISSAS = _SCALES >> 3 & 15, _SCALES & 7
 # Half of the scale: 2**-10 is the last place of the subnormal ones.
-_HALF_UE4M3: Floats = np.where(
+HALF_UE4M3: Floats = np.where(
     _EXPONENTS == 0, _MANTISSAS * 2.0**-10, (8 + _MANTISSAS) * 2.0 ** (_EXPONENTS - 11)
 ).astype(np.float32)
-_HALF_UE4M3[0x7F] = 0
+HALF_UE4M3[0x7F] = 0
 
 
 def _mxfp4(blocks: Bytes, out: Floats) -> None:
@@ -36,7 +36,7 @@ def _mxfp4(blocks: Bytes, out: Floats) -> None:
 
 def _nvfp4(blocks: Bytes, out: Floats) -> None:
     codes = FP4_VALUES[nibbles(blocks[:, 4:], 8)].reshape(-1, 4, 16)
-    np.multiply(_HALF_UE4M3[blocks[:, :4]][:, :, None], codes, out=out.reshape(-1, 4, 16))
+    np.multiply(HALF_UE4M3[blocks[:, :4]][:, :, None], codes, out=out.reshape(-1, 4, 16))
 
 
 DECODERS = {"MXFP4": _mxfp4, "NVFP4": _nvfp4}

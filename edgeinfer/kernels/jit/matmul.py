@@ -8,7 +8,7 @@ side by side), and all tokens meet them there.
 from typing import Any
 
 from edgeinfer.kernels.jit.compiler import inlined, kernel
-from edgeinfer.kernels.jit.formats import BLOCKS_32, FLOATS, SUPER_16
+from edgeinfer.kernels.jit.formats import BLOCKS_32, FLOATS, RUNS_16, SUPER_16
 from edgeinfer.kernels.jit.jobs import take
 from edgeinfer.kernels.jit.rows import store_lanes
 from edgeinfer.kernels.jit.unpack import LINE
@@ -95,6 +95,16 @@ def super_16(n: int, has_min: int, planes: int, q: int, d: int, sums: int) -> La
         acc = vf_fma(u, vf_load(w + LINE * block), acc)
         if has_min != 0:
             acc = vf_fnma(v, vf_load(wlow + LINE * block), acc)
+    return acc
+
+
+@inlined
+def runs_16(n: int, planes: int, q: int, d: int) -> Lanes:
+    """Float scales, which stand where the others have integers."""
+    acc = vf_set(0.0)
+    for run in range(n // 16):
+        t = vf_mul(dots_16(planes + 16 * run, n, q + 32 * run), vf_set(load_f32(d + 4 * run)))
+        acc = vf_fma(t, vf_load(planes + 16 * n + LINE * run), acc)
     return acc
 
 
@@ -201,6 +211,8 @@ def matmul(
                     acc = blocks_32(n, has_min, planes, at, d + runs, ds + runs // 2)
                 elif law == SUPER_16:
                     acc = super_16(n, has_min, planes, at, d + runs, sums + runs)
+                elif law == RUNS_16:
+                    acc = runs_16(n, planes, at, d + runs)
                 else:
                     acc = super_32(n, has_min, planes, at, d + runs, ds + runs // 2)
                 store(acc, part, first, column)

@@ -34,15 +34,19 @@ LINE = 64  # bytes from one scale of a row to its next
 
 
 @inlined
-def half(address: int) -> float:
+def half_from_bits(h: int) -> float:
     """A f16 as float32."""
-    h = load_u16(address)
     rest, sign = (h & 0x7FFF) << 13, (h & 0x8000) << 16
     if rest >= 0x7C00 << 13:
         special: float = f32_from_bits(sign | rest | 0x7F800000)
         return special
     magnitude: float = f32_from_bits(rest) * f32_from_bits((127 + 112) << 23)
     return -magnitude if sign != 0 else magnitude
+
+
+@inlined
+def half(address: int) -> float:
+    return half_from_bits(load_u16(address))
 
 
 @inlined

@@ -2,9 +2,9 @@
 
 Each round runs each side once, in a process of its own that loads the model and measures every
 row; the order turns from round to round, so that a machine that slows down slows all. Sides:
-`edgeinfer`; `peer` with the best of its options for each row; `default`, the peer as it comes, in
-the rows where that is not the best; and where a busy process runs beside all of them `quiet`,
-edgeinfer without it.
+`edgeinfer`; `peer` with the options that were best for each row in a round before; `default`, the
+peer as it comes, in the other rows (in a round where that is faster it is the best); and where a
+busy process runs beside all of them `quiet`, edgeinfer without it.
 """
 
 import statistics
@@ -121,6 +121,7 @@ class Comparison:
             "default" if row.name in rounds[0].get("default", {"rates": {}})["rates"] else "peer"
         )
         ours, peers, defaults = rates("edgeinfer"), rates("peer"), rates(default)
+        peers = [max(pair) for pair in zip(peers, defaults, strict=True)]
         ratios = [a / b for a, b in zip(ours, peers, strict=True)]
         mine = [found["edgeinfer"] for found in rounds]
         result = {

@@ -126,6 +126,25 @@ def test_the_peer_runs_with_its_best_options_and_as_it_comes(monkeypatch) -> Non
     ]
 
 
+def test_a_default_that_turns_out_faster_is_the_best(monkeypatch) -> None:
+    sides = Sides(monkeypatch)
+    comparison_ = compare(Journal())
+    monkeypatch.setattr(comparison_, "_best_options", lambda: {
+        name: {"flash": False, "repack": False, "unified": False} for name in ("tg4", "tg4x2")
+    })  # fmt: skip
+    run = sides.run
+
+    def faster(python: str, module: str, job: dict[str, Any]) -> dict[str, Any]:
+        answer = run(python, module, job)
+        if sides.runs[-1] == "default":
+            answer["rates"] = dict.fromkeys(job["options"], 8.0)
+        return answer
+
+    monkeypatch.setattr(comparison, "run_side", faster)
+    result = comparison_.results(1)[0]
+    assert (result["ratio"], result["default_ratio"], result["peer"]["best"]) == (1.25, 1.25, 8.0)
+
+
 def test_a_busy_process_runs_beside_every_side_but_the_quiet_one(monkeypatch) -> None:
     Sides(monkeypatch)
     result = compare(Journal(), burn="free").results(2)[0]

@@ -48,11 +48,12 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   HEADS      q, k, v = v.in0..2: rms per head with c0 (q), c1 (k), rope; q, k -> v.out0, v.out1; k, v -> kv
  *   ATTENTION  v.in0 = q -> v.out0 and acts_out; c0: sinks, c1: slopes, one of each per query head
  *   ACT        v.out0 = fn(v.in0)
- *   GATE       v.out0 = fn(v.in0) * v.in1
+ *   GATE       v.out0 = fn(v.in0) * v.in1; fn 8: g = min(v.in0, limit), u = v.in1 within +-limit,
+ *              g * sigmoid(alpha * g) * (u + 1)
  *   ADD        v.out0 = v.in0 + alpha * (v.in1 or c0)
  *   MULTIPLY   v.out0 = v.in0 * (v.in1 or c0)
  *   SCALE      v.out0 = scale * v.in0, then softcapped
- *   SPLIT      v.out0..2 = the columns of v.in0, in order
+ *   SPLIT      v.out0..2 = the columns of each of the heads[0] groups of v.in0, in order; of all groups together
  *   ROUTE      v.out0 = the weights of the experts chosen by the logits v.in0 (c0 bias, c1 scale); fills the routing
  *   EXPERT_ACTS     acts_out = quantized v.in0, which has one row a slot
  *   EXPERTS_GATED   per slot: h = fn(w0 * x + c0) [* (w1 * x + c1)]; acts_out = quantized h. w1 = w0: one matrix holds
@@ -95,7 +96,7 @@ typedef struct {
     int32_t heads[3], dim[3];  /* HEADS: of q, k, v; ATTENTION: heads[0] query heads */
     int32_t interleaved;       /* rope pairs (2i, 2i+1), else (i, i + n_pairs) */
     int32_t behind, ahead;     /* ATTENTION: how far a token sees; EI_UNLIMITED: to its sequence's end */
-    float eps, scale, softcap, alpha;
+    float eps, scale, softcap, alpha, limit;
 } ei_op;
 
 enum { EI_SCORE_SOFTMAX, EI_SCORE_SIGMOID, EI_SCORE_SOFTMAX_TOPK, EI_SCORE_SQRT_SOFTPLUS, EI_N_SCORES };

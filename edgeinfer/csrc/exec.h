@@ -104,6 +104,14 @@ EI_INLINE float *row_of(const ei_exec *e, int32_t value, int32_t row) {
 
 EI_INLINE const float *vector_of(const ei_exec *e, int32_t vec) { return vec < 0 ? NULL : e->vectors.at[vec]; }
 
+/* What GATE and the gated ops of experts do with a pair of rows. */
+EI_INLINE void apply_gate(const ei_exec *e, const ei_op *op, const float *gate, const float *up, float *y, int32_t n) {
+    if (op->fn == EI_SWIGLU_OAI)
+        e->kernels->swiglu_oai(gate, up, op->alpha, op->limit, y, n);
+    else
+        e->kernels->gated(op->fn, gate, up, y, n);
+}
+
 /* Append the jobs of one op (run_*.c). */
 void ei_plan_rows(ei_exec *e, const ei_op *op);
 void ei_plan_matmul(ei_exec *e, const ei_op *op);

@@ -103,6 +103,8 @@ typedef void (*ei_repack_fn)(const uint8_t *rows, size_t row_bytes, uint8_t *gro
 
 /* fn of act and gated; the order is shared with Python */
 enum { EI_SILU, EI_GELU_TANH, EI_GELU_ERF, EI_RELU, EI_RELU2, EI_SIGMOID, EI_TANH, EI_SOFTPLUS, EI_N_FUNCTIONS };
+/* what a gate may be besides */
+enum { EI_SWIGLU_OAI = EI_N_FUNCTIONS };
 
 typedef struct {
     const char *isa;
@@ -127,6 +129,8 @@ typedef struct {
     void (*softmax)(const float *x, float *y, int32_t n);
     void (*act)(int32_t fn, const float *x, float *y, int32_t n);
     void (*gated)(int32_t fn, const float *gate, const float *up, float *y, int32_t n);
+    /* g*sigmoid(alpha*g) * (u + 1), g = gate up to limit, u = up within +-limit */
+    void (*swiglu_oai)(const float *gate, const float *up, float alpha, float limit, float *y, int32_t n);
     /* n_heads heads of dim; the first 2*n_pairs of each turn. interleaved: pairs (2i, 2i+1), else (i, i+n_pairs) */
     void (*rope)(float *x, int32_t n_heads, int32_t dim, int32_t n_pairs, int32_t interleaved, const float *cosines,
                  const float *sines);

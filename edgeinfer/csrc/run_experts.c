@@ -159,7 +159,7 @@ static void gated_unit(const ei_exec *e, const ei_op *op, int32_t expert, int32_
     }
     for (int32_t t = 0; t < n; t++) {
         if (parts == 2)
-            e->kernels->gated(op->fn, h[0][t], h[1][t], h[0][t], EI_BLOCK);
+            apply_gate(e, op, h[0][t], h[1][t], h[0][t], EI_BLOCK);
         else
             e->kernels->act(op->fn, h[0][t], h[0][t], EI_BLOCK);
         e->kernels->quantize_part(h[0][t], column + t, unit * EI_BLOCK, 1, out);

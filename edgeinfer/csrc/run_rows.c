@@ -17,11 +17,12 @@ static void gather_row(ei_exec *e, const ei_op *op, int32_t row) {
 
 static void split_row(ei_exec *e, const ei_op *op, int32_t row) {
     const float *x = row_of(e, op->in[0], row);
-    for (int i = 0; i < 3 && op->out[i] >= 0; i++) {
-        size_t width = (size_t)e->values.at[op->out[i]].width;
-        memcpy(row_of(e, op->out[i], row), x, width * sizeof *x);
-        x += width;
-    }
+    for (size_t group = 0; group < (size_t)op->heads[0]; group++)
+        for (int i = 0; i < 3 && op->out[i] >= 0; i++) {
+            size_t width = (size_t)e->values.at[op->out[i]].width / (size_t)op->heads[0];
+            memcpy(row_of(e, op->out[i], row) + group * width, x, width * sizeof *x);
+            x += width;
+        }
 }
 
 /* in1 is a branch of in0's width; a branch is normed in place, it has no other reader. */
@@ -85,7 +86,7 @@ static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {
     int32_t n = e->values.at[op->out[0]].width;
     switch (op->kind) {
     case EI_OP_ACT: k->act(op->fn, x, y, n); break;
-    case EI_OP_GATE: k->gated(op->fn, x, other, y, n); break;
+    case EI_OP_GATE: apply_gate(e, op, x, other, y, n); break;
     case EI_OP_ADD: k->add(x, other, op->alpha, y, n); break;
     case EI_OP_MULTIPLY: k->multiply(x, other, y, n); break;
     default: k->scale(x, op->scale, op->softcap, y, n);

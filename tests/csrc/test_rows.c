@@ -36,12 +36,19 @@ static void test_functions(const ei_kernels *k, int n, int round) {
         k->gated(fn, x, u, y, n);
         expect_row(k->isa, "gated", n, y, want);
     }
+    for (int i = 0; i < n; i++) {
+        float g = x[i] > 7.0f ? 7.0f : x[i], v = u[i] > 7.0f ? 7.0f : u[i];
+        v = v < -7.0f ? -7.0f : v;
+        want[i] = g * law_sigmoid(1.702f * g) * (v + 1.0f);
+    }
+    k->swiglu_oai(x, u, 1.702f, 7.0f, y, n);
+    expect_row(k->isa, "swiglu_oai", n, y, want);
     guarded_free(gx), guarded_free(gu), guarded_free(gy);
 }
 
 static void test_arithmetic(const ei_kernels *k, int n, int round) {
     guarded ga, gb, gy;
-    float *a = row_of(&ga, n, round), *b = row_of(&gb, n, round), *y = row_of(&gy, n, 0), want[LONGEST];
+    float *a = row_of(&ga, n, round), *b = row_of(&gb, n, round), *y = row_of(&gy, n, 0), want[LONGEST] = {0};
     for (int i = 0; i < n; i++) want[i] = a[i] + 0.37f * b[i];
     k->add(a, b, 0.37f, y, n);
     expect_row(k->isa, "add", n, y, want);

@@ -188,7 +188,7 @@ def _softmaxed(b: Builder, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("write", "named"),
     [
-        (lambda b, x: b.split(x, 8, 8, 8, 8)[0], "split of 1 groups into 4"),
+        (lambda b, x: b.split(x, 8, 8, 8, 8)[0], "split into 4"),
         (_softmaxed, "op 'softmax'"),
     ],
 )

@@ -185,6 +185,15 @@ static void EI_FN(gated)(int32_t fn, const float *gate, const float *up, float *
 #undef CASE
 }
 
+static void EI_FN(swiglu_oai)(const float *gate, const float *up, float alpha, float limit, float *y, int32_t n) {
+    vf by = vf_set(alpha), one = vf_set(1.0f), high = vf_set(limit), low = vf_set(-limit);
+#define CLAMPED(load, i)                                                                                               \
+    vf_mul(vf_mul(vf_min(high, load(gate + (i))), vf_sigmoid(vf_mul(by, vf_min(high, load(gate + (i)))))),             \
+           vf_add(vf_max(low, vf_min(high, load(up + (i)))), one))
+    EI_MAP(CLAMPED);
+#undef CLAMPED
+}
+
 /* -- rope ----------------------------------------------------------------------------------- */
 
 /* (a, b) -> (a*c - b*s, a*s + b*c): the product with c resp. s of a is rounded, the other one is fused. */

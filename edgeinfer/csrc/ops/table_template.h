@@ -26,6 +26,7 @@ const ei_kernels EI_FN(kernels) = {
     .softmax = EI_FN(softmax),
     .act = EI_FN(act),
     .gated = EI_FN(gated),
+    .swiglu_oai = EI_FN(swiglu_oai),
     .rope = EI_FN(rope),
     .attention_query = EI_FN(attention_query),
     .kv_store = EI_FN(kv_store),

@@ -48,6 +48,7 @@ FUNCTIONS = (
     "tanh",
     "softplus",
 )  # the order of csrc/kernels.h
+GATES = (*FUNCTIONS, "swiglu_oai")
 
 
 @dataclass(eq=False, slots=True)

@@ -1,9 +1,11 @@
 """Lower a mixture of experts: the choice, gate with up, down with the sum of the slots."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.kernels.native.draft import Draft
 from edgeinfer.kernels.native.instructions import BLOCK, FUNCTIONS, Acts, Buffer, Instruction, Kind
+from edgeinfer.kernels.native.lower_rows import gate_scalars
 from edgeinfer.program.ops import Act, Add, Combine, ExpertLinear, Gated, Route, Split
 from edgeinfer.program.values import Value, WeightRef
 
@@ -111,11 +113,11 @@ def _combined(draft: Draft, op: ExpertLinear) -> tuple[Combine, Add | None] | No
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """fn(gate x) [* (up x)] of every slot, with the ops that one instruction stands for."""
+    """The gated product, or the function, of every slot, and the ops one instruction stands for."""
 
     x: Value
     out: Value
-    fn: str
+    scalars: Mapping[str, float | int]  # what is done with them
     experts: tuple[ExpertLinear, ...]  # gate and up, or the one that is both or alone
     is_joint: bool  # one matrix holds the rows of gate and up
     absorbed: frozenset[int]
@@ -123,7 +125,7 @@ class _Unit:
 
 def _gated_unit(draft: Draft, op: ExpertLinear) -> _Unit | None:
     found = _pair(draft, op) or _joint(draft, op) or _plain(draft, op)
-    if found is None or found.fn not in FUNCTIONS or any(e.scale for e in found.experts):
+    if found is None or any(e.scale for e in found.experts):
         return None
     n_ff, k = found.out.width // op.ids.width, op.ids.width
     readers = [draft.uses.ops[j] for j in draft.uses.readers(found.out)]
@@ -148,7 +150,7 @@ def _pair(draft: Draft, op: ExpertLinear) -> _Unit | None:
     if not one:
         return None
     absorbed = frozenset({i, gate[0], up[0]})
-    return _Unit(op.x, gated.out, gated.fn, (gate[1], up[1]), False, absorbed)
+    return _Unit(op.x, gated.out, gate_scalars(gated), (gate[1], up[1]), False, absorbed)
 
 
 def _joint(draft: Draft, op: ExpertLinear) -> _Unit | None:
@@ -164,7 +166,7 @@ def _joint(draft: Draft, op: ExpertLinear) -> _Unit | None:
     j, gated = after[0]
     if gated.g is not split.outs[0] or n_ff % LANES:
         return None
-    return _Unit(op.x, gated.out, gated.fn, (op,), True, frozenset({i, j}))
+    return _Unit(op.x, gated.out, gate_scalars(gated), (op,), True, frozenset({i, j}))
 
 
 def _plain(draft: Draft, op: ExpertLinear) -> _Unit | None:
@@ -172,7 +174,9 @@ def _plain(draft: Draft, op: ExpertLinear) -> _Unit | None:
     taker = draft.uses.sole_taker(op.out, Act)
     if taker is None:
         return None
-    return _Unit(op.x, taker[1].out, taker[1].fn, (op,), False, frozenset({taker[0]}))
+    i, act = taker
+    scalars = {"fn": FUNCTIONS.index(act.fn)}
+    return _Unit(op.x, act.out, scalars, (op,), False, frozenset({i}))
 
 
 def _gated(draft: Draft, unit: _Unit) -> None:
@@ -192,6 +196,6 @@ def _gated(draft: Draft, unit: _Unit) -> None:
             routing=draft.routing(ids),
             weights=tuple(e.weight.name for e in experts),
             vectors=tuple(_name(e.bias) for e in experts),
-            scalars={"fn": FUNCTIONS.index(unit.fn)},
+            scalars=dict(unit.scalars),
         )
     )

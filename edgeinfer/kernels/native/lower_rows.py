@@ -2,7 +2,7 @@
 
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.native.draft import Draft
-from edgeinfer.kernels.native.instructions import FUNCTIONS, Instruction, Kind
+from edgeinfer.kernels.native.instructions import FUNCTIONS, GATES, Instruction, Kind
 from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows, Split
 from edgeinfer.program.values import Value, WeightRef
 
@@ -32,12 +32,19 @@ def gather(draft: Draft, i: int, op: SelectRows) -> None:
 
 def split(draft: Draft, i: int, op: Split) -> None:
     """Lower the cut of a row, as of fused q, k and v, into copies of its pieces."""
-    if op.groups != 1 or len(op.outs) > MOST_PIECES:
+    if len(op.outs) > MOST_PIECES:
         raise UnsupportedModelError(
-            f"native backend: split of {op.groups} groups into {len(op.outs)} is not implemented"
+            f"native backend: split into {len(op.outs)} is not implemented (need {MOST_PIECES})"
         )
-    outputs = tuple(draft.buffer(out) for out in op.outs)
-    draft.emit(Instruction(Kind.SPLIT, op.x.rows, inputs=(draft.buffer(op.x),), outputs=outputs))
+    draft.emit(
+        Instruction(
+            Kind.SPLIT,
+            op.x.rows,
+            inputs=(draft.buffer(op.x),),
+            outputs=tuple(draft.buffer(out) for out in op.outs),
+            heads=(op.groups,),
+        )
+    )
 
 
 def act(draft: Draft, i: int, op: Act) -> None:
@@ -47,12 +54,20 @@ def act(draft: Draft, i: int, op: Act) -> None:
 
 def gate(draft: Draft, i: int, op: Gated) -> None:
     """Lower a gate whose parts no pair of matmuls makes for it."""
-    if op.fn not in FUNCTIONS or op.g.width != op.u.width:
+    if op.g.width != op.u.width:
         raise UnsupportedModelError(
             f"native backend: gated by {op.fn}, {op.g.width} to {op.u.width} columns, is not "
             "implemented"
         )
-    _elementwise(draft, Kind.GATE, op.g, op.out, op.u, fn=FUNCTIONS.index(op.fn))
+    _elementwise(draft, Kind.GATE, op.g, op.out, op.u, **gate_scalars(op))
+
+
+def gate_scalars(op: Gated) -> dict[str, float | int]:
+    """Return the fields of an instruction that say what its gate does."""
+    scalars: dict[str, float | int] = {"fn": GATES.index(op.fn)}
+    if op.fn == "swiglu_oai":
+        scalars |= {"alpha": op.alpha, "limit": op.limit}
+    return scalars
 
 
 def add(draft: Draft, i: int, op: Add) -> None:

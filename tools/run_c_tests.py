@@ -31,8 +31,9 @@ CPU_FEATURES = {
     "avxvnni": {"avx2", "fma", "f16c", "bmi2", "avx_vnni"},
     "avx512": {"avx2", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"},
     "neon": {"asimd", "asimddp", "asimdhp"},
+    "i8mm": {"asimd", "asimddp", "asimdhp", "i8mm"},
 }
-ARM_LEVELS = ("scalar", "neon")
+ARM_LEVELS = ("scalar", "neon", "i8mm")
 DISPATCH = Path("tests/csrc/test_dispatch.c")
 TIMEOUT_S = 600
 
@@ -46,7 +47,7 @@ X86_CPUS = {
     "Haswell,-xsave": "scalar",  # a system that does not save the registers
     "max": "avx2",
 }
-ARM_CPUS = {"cortex-a53": "scalar", "cortex-a76": "neon", "max": "neon"}
+ARM_CPUS = {"cortex-a53": "scalar", "cortex-a76": "neon", "max": "i8mm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +195,13 @@ def link(target: Target, test: str, objects: list[str], macros: list[str], folde
 def passes(title: str, where: str, command: Sequence[str | Path], env: Mapping[str, str]) -> bool:
     """Run one test and print a line about it, and what it complained about if it failed."""
     outer = {name: value for name, value in os.environ.items() if name != "EDGEINFER_ISA"}
-    done = subprocess.run(["timeout", str(TIMEOUT_S), *command], env=outer | dict(env), stderr=PIPE)
-    status = done.returncode
+    try:
+        done = subprocess.run(command, env=outer | dict(env), stderr=PIPE, timeout=TIMEOUT_S)
+        status, complaint = done.returncode, done.stderr
+    except subprocess.TimeoutExpired as error:
+        status, complaint = -1, error.stderr or b""
     if status:
-        sys.stderr.buffer.write(done.stderr)
+        sys.stderr.buffer.write(complaint)
     verdict = "ok" if status == 0 else f"FAILED with status {status}"
     print(f"{title:10} {where:23} {Path(command[-1]).name}: {verdict}", flush=True)
     return status == 0

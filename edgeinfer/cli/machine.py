@@ -31,6 +31,8 @@ def levels() -> list[str]:
             found.append("avx512")
     if {"asimd", "asimddp"} <= features:
         found.append("neon")
+        if "i8mm" in features:
+            found.append("i8mm")
     return found
 
 

@@ -71,13 +71,26 @@ bool ei_cpu_has_avx512(void) {
 #ifdef __linux__
 #include <sys/auxv.h>
 
-enum { HALF_PRECISION = 1 << 10, DOT_PRODUCT = 1 << 20 }; /* HWCAP_ASIMDHP, HWCAP_ASIMDDP */
+/* HWCAP_ASIMDHP, HWCAP_ASIMDDP; HWCAP2_I8MM */
+enum { HALF_PRECISION = 1 << 10, DOT_PRODUCT = 1 << 20, MATRIX_PRODUCT = 1 << 13 };
 
-static bool has_all(unsigned long word, unsigned long bits) { return (word & bits) == bits; }
+static bool has_all(unsigned long kind, unsigned long bits) { return (getauxval(kind) & bits) == bits; }
 
-bool ei_cpu_has_neon(void) { return has_all(getauxval(AT_HWCAP), HALF_PRECISION | DOT_PRODUCT); }
-#else
+bool ei_cpu_has_neon(void) { return has_all(AT_HWCAP, HALF_PRECISION | DOT_PRODUCT); }
+bool ei_cpu_has_i8mm(void) { return ei_cpu_has_neon() && has_all(AT_HWCAP2, MATRIX_PRODUCT); }
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+
 /* Apple's arm64 CPUs all have the dot product. */
 bool ei_cpu_has_neon(void) { return true; }
+bool ei_cpu_has_i8mm(void) {
+    int32_t has = 0;
+    size_t size = sizeof has;
+    return !sysctlbyname("hw.optional.arm.FEAT_I8MM", &has, &size, NULL, 0) && has;
+}
+#else
+/* Nothing says what this CPU has. */
+bool ei_cpu_has_neon(void) { return false; }
+bool ei_cpu_has_i8mm(void) { return false; }
 #endif
 #endif

@@ -8,5 +8,6 @@ bool ei_cpu_has_avx2(void);
 bool ei_cpu_has_avxvnni(void);
 bool ei_cpu_has_avx512(void);
 bool ei_cpu_has_neon(void);
+bool ei_cpu_has_i8mm(void);
 
 #endif

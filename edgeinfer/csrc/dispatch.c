@@ -16,6 +16,9 @@ extern const ei_kernels ei_kernels_avx512;
 #ifdef EI_HAVE_NEON
 extern const ei_kernels ei_kernels_neon;
 #endif
+#ifdef EI_HAVE_I8MM
+extern const ei_kernels ei_kernels_i8mm;
+#endif
 
 static bool always(void) { return true; }
 
@@ -27,6 +30,9 @@ static const struct {
     {&ei_kernels_scalar, always},
 #ifdef EI_HAVE_NEON
     {&ei_kernels_neon, ei_cpu_has_neon},
+#endif
+#ifdef EI_HAVE_I8MM
+    {&ei_kernels_i8mm, ei_cpu_has_i8mm},
 #endif
 #ifdef EI_HAVE_AVX2
     {&ei_kernels_avx2, ei_cpu_has_avx2},

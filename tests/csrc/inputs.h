@@ -51,6 +51,10 @@ enum { N_ISA_NAMES = sizeof isa_names / sizeof *isa_names };
 
 static inline const ei_kernels *kernels_to_test(int i) {
     const char *only = getenv("EDGEINFER_ISA");
+    if (only && !ei_kernels_of(only)) {
+        printf("EDGEINFER_ISA=%s: this build or CPU lacks it\n", only);
+        exit(2);
+    }
     return only && strcmp(only, isa_names[i]) ? NULL : ei_kernels_of(isa_names[i]);
 }
 

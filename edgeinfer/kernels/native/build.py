@@ -71,6 +71,12 @@ ISAS = {
             "#include <arm_neon.h>\n"
             "int32x4_t probe(int32x4_t a, int8x16_t b) { return vdotq_s32(a, b, b); }",
         ),
+        Isa(
+            "i8mm",
+            ["-march=armv8.2-a+dotprod+fp16+i8mm"],
+            "#include <arm_neon.h>\n"
+            "int32x4_t probe(int32x4_t a, int8x16_t b) { return vmmlaq_s32(a, b, b); }",
+        ),
     )
 }
 

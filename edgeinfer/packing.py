@@ -4,7 +4,8 @@ Between the loader, which keeps pack files, and the backends, which know what is
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ from edgeinfer.kernels.backend import Backend
 from edgeinfer.loader import packs
 from edgeinfer.loader.fingerprint import fingerprint
 from edgeinfer.loader.gguf import GgufFile
-from edgeinfer.loader.mapped import display
+from edgeinfer.loader.mapped import display, release
 from edgeinfer.loader.pack_file import map_pack
-from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
+from edgeinfer.quant.packed import Bytes, MatrixToPack, PackedMatrix
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,20 @@ def find(file: GgufFile, backend: Backend) -> Mapping[str, PackedMatrix] | None:
 
 
 def matrices_of(file: GgufFile, backend: Backend) -> list[MatrixToPack]:
-    """List what a pack of this model holds."""
+    """List what a pack of this model holds; the file's pages are given back behind it."""
     # The rotation is all that depends on the context, and it is no matrix.
     n_ctx = file.metadata.integer(".context_length", least=1)
-    return backend.matrices(build_program(file.metadata, file.tensors, n_ctx=n_ctx), file.tensors)
+    program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
+    matrices = backend.matrices(program, file.tensors)
+    return [_releasing(matrix, file.tensors[matrix.key.name].data) for matrix in matrices]
+
+
+def _releasing(matrix: MatrixToPack, source: Bytes) -> MatrixToPack:
+    def pieces() -> Iterator[Bytes]:
+        yield from matrix.pieces()
+        release(source)
+
+    return replace(matrix, pieces=pieces)
 
 
 def write(

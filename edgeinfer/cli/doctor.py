@@ -194,19 +194,29 @@ def _memory(quick: bool) -> Finding:
 
 def _cache() -> Finding:
     from edgeinfer.loader.cache import cache_folder
+    from edgeinfer.loader.packs import kept
 
     folder = cache_folder()
+    packs = [pack.n_bytes for pack in kept()]
     files = sorted(folder.rglob("*.gguf")) if folder.is_dir() else []
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
     lines = [f"{folder} ({len(files)} models, {amount(sum(sizes.values()), 'B')})"]
     lines += [f"{amount(size, 'B'):>9}  {name}" for name, size in sizes.items()]
+    if packs:
+        lines.append(f"{amount(sum(packs), 'B'):>9}  {len(packs)} packs (edgeinfer pack --list)")
     writable = os.access(_nearest_existing(str(folder)), os.W_OK)
     return Finding(
         "cache",
         "\n".join(lines),
         ok=writable,
         way_out="" if writable else "not writable: set EDGEINFER_CACHE to a folder that is",
-        facts={"folder": str(folder), "models": sizes, "writable": writable},
+        facts={
+            "folder": str(folder),
+            "models": sizes,
+            "packs": len(packs),
+            "packs_bytes": sum(packs),
+            "writable": writable,
+        },
     )
 
 

@@ -92,6 +92,26 @@ def map_file(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.uint8], FileI
     return np.frombuffer(mapped, np.uint8), identity_of(status)
 
 
+def release(view: npt.NDArray[np.uint8]) -> None:
+    """Let the system take back the pages of a mapped file's view; of other arrays, do nothing.
+
+    They come back from the file when they are read again.
+    """
+    base: object = view
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    whole = np.frombuffer(base, np.uint8)
+    start = view.ctypes.data - whole.ctypes.data
+    first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (start + view.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > first:
+        base.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+
 def identity_of(status: os.stat_result) -> FileIdentity:
     """Return the identity a file status tells."""
     return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader import pack_file
+from edgeinfer.loader.mapped import release
 from edgeinfer.loader.pack_file import HUGE_PAGE, Header, Place, map_pack, plan, read_header, write
 from edgeinfer.quant.packed import MatrixKey, MatrixToPack
 
@@ -112,6 +114,23 @@ def test_a_longer_file_is_found(tmp_path: Path) -> None:
     os.truncate(path, header.n_bytes + 1)
     with pytest.raises(ModelFormatError, match="bytes"):
         map_pack(path)
+
+
+def test_pages_of_a_view_are_given_back_and_come_again(tmp_path: Path) -> None:
+    path = tmp_path / "large.pack"
+    write(path, plan(MATRICES, fingerprint=MARK, layout="x", source="s"), MATRICES)
+    data = map_pack(path)[1]["larger than one write"].data
+    before = data.copy()
+    resident = resident_bytes()
+    release(data)
+    release(before)  # memory of our own is left alone
+    assert resident_bytes() < resident - len(data) // 2
+    assert (data == before).all()
+    assert before.any()
+
+
+def resident_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
 
 
 KEY = MatrixKey("w", "F32", 1, 16, 1)

@@ -10,7 +10,7 @@
     multiple of 64 bytes
 
 Little-endian. Offsets count from the start of the data. That starts at 2 MB and is written 2 MB or
-more at a time, because Linux then keeps and maps it in huge pages (ext4 and xfs do since 6.16).
+more at a time, because Linux then keeps and maps it in huge pages (ext4 since 6.16).
 """
 
 import mmap

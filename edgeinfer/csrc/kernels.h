@@ -150,7 +150,7 @@ typedef struct {
 } ei_kernels;
 
 /* Most rows one attention_chunk call may get, and the scratch it needs. */
-enum { EI_ATTENTION_ROWS = 32, EI_ATTENTION_SCRATCH = EI_ATTENTION_ROWS * (EI_CHUNK_LEN + 16) };
+enum { EI_ATTENTION_ROWS = 48, EI_ATTENTION_SCRATCH = EI_ATTENTION_ROWS * (EI_CHUNK_LEN + 16) };
 
 /* cos and sin of position*inv_freq[i], times mscale: computed in double by our own sequence, so the same everywhere */
 void ei_rope_row(int32_t position, const float *inv_freq, int32_t n, float mscale, float *cosines, float *sines);

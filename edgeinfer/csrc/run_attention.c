@@ -25,7 +25,7 @@ typedef struct {
 
 static int32_t group_of(const ei_exec *e, const ei_op *op) { return op->heads[0] / e->kvs.at[op->kv].n_kv_heads; }
 
-/* a group of more than 32 query heads is cut into parts */
+/* a group of more than EI_ATTENTION_ROWS query heads is cut into parts */
 static int32_t parts_of(int32_t group) { return (group + EI_ATTENTION_ROWS - 1) / EI_ATTENTION_ROWS; }
 
 void ei_size_attention(ei_exec *e) {
@@ -60,9 +60,12 @@ void ei_plan_spans(ei_exec *e) {
     for (int32_t t = 0; t < b->n_tokens;) {
         int32_t next = t;
         while (next < b->n_tokens && b->sequences[next] == b->sequences[t]) next++;
-        for (; t < next; t = min_i32(next, t + e->span_len))
-            e->spans[e->n_spans++] =
-                (ei_span){t, min_i32(e->span_len, next - t), b->sequences[t], b->positions[next - 1]};
+        /* of equal length, but for one token */
+        for (int32_t left = (next - t + e->span_len - 1) / e->span_len; left > 0; left--) {
+            int32_t count = (next - t + left - 1) / left;
+            e->spans[e->n_spans++] = (ei_span){t, count, b->sequences[t], b->positions[next - 1]};
+            t += count;
+        }
     }
 }
 

@@ -88,7 +88,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "whole blocks": ("llama", {"n_heads": 4, "n_kv": 2, "dim": 32, "n_ff": 96}),
     "tiny heads": ("llama", {"n_heads": 5, "n_kv": 5, "dim": 2}),
     "large heads": ("llama", {"n_heads": 2, "n_kv": 1, "dim": 258}),
-    "many heads of one kv head": ("llama", {"n_heads": 36, "n_kv": 1, "dim": 8}),
+    "many heads of one kv head": ("llama", {"n_heads": 52, "n_kv": 1, "dim": 8}),
     "gemma3": ("gemma3", {}),
     "gemma3, q and k of equal width": ("gemma3", {"n_heads": 2}),
     "gemma3, all widths equal": ("gemma3", {"n_heads": 2, "n_embd": 56, "n_ff": 56}),

@@ -16,6 +16,7 @@ EI_BY_LANES(lanes_s32_from_u16, __m512i, int32_t, __m256i, uint16_t, )
 EI_BY_LANES(lanes_s32_from_f32, __m512i, int32_t, __m512, float, rintf)
 EI_BY_LANES(lanes_f32_from_s32, __m512, float, __m512i, int32_t, )
 EI_BY_LANES(lanes_s8_from_s32, __m128i, int8_t, __m512i, int32_t, )
+EI_BY_LANES(lanes_s16_from_s32, __m256i, int16_t, __m512i, int32_t, )
 #undef EI_BY_LANES
 
 EI_INLINE __m256 upper_f32(__m512 x) {
@@ -35,5 +36,6 @@ EI_INLINE __m256i upper_s32(__m512i x) {
 #define _mm512_cvtps_epi32                lanes_s32_from_f32
 #define _mm512_cvtepi32_ps                lanes_f32_from_s32
 #define _mm512_cvtepi32_epi8              lanes_s8_from_s32
+#define _mm512_cvtepi32_epi16             lanes_s16_from_s32
 #define _mm512_extractf32x8_ps(x, one)    upper_f32(x)
 #define _mm512_extracti32x8_epi32(x, one) upper_s32(x)

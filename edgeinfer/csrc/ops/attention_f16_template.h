@@ -26,8 +26,18 @@ static void prepare_f16(int32_t key_dim, const float *q, float scale, float *out
     }
 }
 
+/* Beside the accumulators stay either the vectors or, where they are fewer registers, the rows' factors. */
 EI_INLINE void score_dim(int n_rows, int n, vf *acc, const float *q, size_t q_stride, const uint16_t *const *keys,
                          size_t d) {
+    if (n_rows < 2 * n) {
+        vf x[EI_ATTENTION_VECTORS];
+        EI_UNROLL for (int r = 0; r < n_rows; r++) x[r] = vf_set(q[(size_t)r * q_stride + d]);
+        EI_UNROLL for (int j = 0; j < n; j++) {
+            vf k = vf_from_f16(keys[j] + d * 16);
+            EI_UNROLL for (int r = 0; r < n_rows; r++) acc[r * n + j] = vf_fma(x[r], k, acc[r * n + j]);
+        }
+        return;
+    }
     vf k[4];
     EI_UNROLL for (int j = 0; j < n; j++) k[j] = vf_from_f16(keys[j] + d * 16);
     EI_UNROLL for (int r = 0; r < n_rows; r++) {
@@ -70,6 +80,15 @@ EI_INLINE void weigh_position(int n_rows, int n, const attention_tile *t, int32_
                               const float *weights, size_t d, bool whole) {
     const uint16_t *at = (const uint16_t *)(const void *)t->values[b] + (size_t)i * ei_padded(t->value_dim, 16) + d;
     int32_t position = t->start[b] + i;
+    if (whole && n_rows < 2 * n) {
+        vf w[EI_ATTENTION_VECTORS];
+        EI_UNROLL for (int r = 0; r < n_rows; r++) w[r] = vf_set(weights[r * EI_SCORE_STRIDE + position]);
+        EI_UNROLL for (int j = 0; j < n; j++) {
+            vf v = vf_from_f16(at + 16 * j);
+            EI_UNROLL for (int r = 0; r < n_rows; r++) acc[r * n + j] = vf_fma(w[r], v, acc[r * n + j]);
+        }
+        return;
+    }
     vf v[4];
     EI_UNROLL for (int j = 0; j < n; j++) v[j] = vf_from_f16(at + 16 * j);
     EI_UNROLL for (int r = 0; r < n_rows; r++) {
@@ -99,7 +118,7 @@ EI_INLINE void weigh_dims_f16(int n_rows, int n, const attention_tile *t, const 
     EI_UNROLL for (int r = 0; r < n_rows; r++) {
         EI_UNROLL for (int j = 0; j < n; j++) {
             size_t at = d + 16 * (size_t)j;
-            vf_store_n(o + (size_t)r * dims + at, acc[r * n + j], dims - at < 16 ? (int)(dims - at) : 16);
+            store_dims(o + (size_t)r * dims + at, acc[r * n + j], (int32_t)(dims - at));
         }
     }
 }

@@ -242,8 +242,8 @@ EI_INLINE void weigh_dims_q8(int n_rows, int n, const attention_tile *t, float *
     EI_UNROLL for (int r = 0; r < n_rows; r++) {
         EI_UNROLL for (int j = 0; j < n; j++) {
             size_t at = d + 16 * (size_t)j;
-            vf_store_n(o + (size_t)r * dims + at, vf_mul(vf_from_vi(acc[r * n + j]), vf_set(by[r])),
-                       dims - at < 16 ? (int)(dims - at) : 16);
+            store_dims(o + (size_t)r * dims + at, vf_mul(vf_from_vi(acc[r * n + j]), vf_set(by[r])),
+                       (int32_t)(dims - at));
         }
     }
 }

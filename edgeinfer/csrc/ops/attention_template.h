@@ -19,7 +19,13 @@ _Static_assert(EI_ATTENTION_SCRATCH >= EI_ATTENTION_ROWS * EI_SCORE_STRIDE, "one
 
 /* The functions below take the number of rows and vectors as constants: after inlining every accumulator is a
  * register. With few rows the accumulators take several vectors of each. */
+#if EI_ATTENTION_VECTORS >= 24
 #define EI_VECTORS_OF(rows) (EI_ATTENTION_VECTORS / (rows) >= 4 ? 4 : EI_ATTENTION_VECTORS / (rows) >= 2 ? 2 : 1)
+#elif EI_ATTENTION_VECTORS >= 6 /* two vectors of three rows would leave no register for the keys: half the speed */
+#define EI_VECTORS_OF(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
+#else
+#define EI_VECTORS_OF(rows) 1
+#endif
 
 /* Into L2: what is to be read soon would push what is being read out of L1. Decoding waits for memory, so it asks for
  * it early; more rows than these wait for the multipliers. */
@@ -27,6 +33,15 @@ _Static_assert(EI_ATTENTION_SCRATCH >= EI_ATTENTION_ROWS * EI_SCORE_STRIDE, "one
     do {                                                                                                               \
         if ((n_rows) <= 4) __builtin_prefetch(p, 0, 2);                                                                \
     } while (0)
+
+/* The first n lanes, as whole vectors but for the last of a row: a masked store takes tens of cycles on some CPUs. */
+EI_INLINE vf load_dims(const float *p, int32_t n) { return n >= 16 ? vf_load(p) : vf_load_n(p, n); }
+EI_INLINE void store_dims(float *p, vf x, int32_t n) {
+    if (n >= 16)
+        vf_store(p, x);
+    else
+        vf_store_n(p, x, n);
+}
 
 /* -- where things are ----------------------------------------------------------------------- */
 
@@ -53,13 +68,15 @@ typedef struct {
 
 static void tile_blocks(attention_tile *t, const ei_attention_rows *rows, int32_t n_rows, int32_t chunk) {
     const ei_kv *kv = rows->kv;
-    int32_t n = 0;
-    for (int32_t start = 0; start < EI_CHUNK_LEN; start += 16) {
-        bool seen = false, whole = true;
-        for (int32_t r = 0; r < n_rows; r++) {
-            seen |= t->low[r] < start + 16 && t->high[r] > start && t->low[r] < t->high[r];
-            whole &= t->low[r] <= start && t->high[r] >= start + 16;
-        }
+    int32_t n = 0, lowest = EI_CHUNK_LEN, highest = 0, last_low = 0, first_high = EI_CHUNK_LEN;
+    for (int32_t r = 0; r < n_rows; r++) {
+        last_low = max_i32(last_low, t->low[r]), first_high = min_i32(first_high, t->high[r]);
+        if (t->low[r] < t->high[r]) lowest = min_i32(lowest, t->low[r]), highest = max_i32(highest, t->high[r]);
+    }
+    for (int32_t start = lowest & ~15; start < highest; start += 16) {
+        bool whole = last_low <= start && first_high >= start + 16, seen = whole;
+        for (int32_t r = 0; r < n_rows && !seen; r++)
+            seen = t->low[r] < start + 16 && t->high[r] > start && t->low[r] < t->high[r];
         if (!seen) continue;
         int32_t position = chunk * EI_CHUNK_LEN + start;
         int32_t page = rows->pages[position / EI_PAGE_LEN];
@@ -232,8 +249,8 @@ void EI_FN(attention_merge)(int32_t value_dim, float *m, float *l, float *o, flo
     *l = fmaf(*l, a, lc * b);
     vf scale = vf_set(a), scale_of_chunk = vf_set(b);
     for (int32_t d = 0; d < value_dim; d += 16) {
-        int32_t n = min_i32(16, value_dim - d);
-        vf_store_n(o + d, vf_fma(vf_load_n(o + d, n), scale, vf_mul(vf_load_n(oc + d, n), scale_of_chunk)), n);
+        int32_t n = value_dim - d;
+        store_dims(o + d, vf_fma(load_dims(o + d, n), scale, vf_mul(load_dims(oc + d, n), scale_of_chunk)), n);
     }
 }
 
@@ -246,8 +263,6 @@ void EI_FN(attention_finish)(int32_t value_dim, float m, float l, const float *o
         l = fmaf(l, a, exp_of(*sink - largest));
     }
     vf by = vf_set((1.0f / l) * a);
-    for (int32_t d = 0; d < value_dim; d += 16) {
-        int32_t n = min_i32(16, value_dim - d);
-        vf_store_n(out + d, vf_mul(vf_load_n(o + d, n), by), n);
-    }
+    for (int32_t d = 0; d < value_dim; d += 16)
+        store_dims(out + d, vf_mul(load_dims(o + d, value_dim - d), by), value_dim - d);
 }

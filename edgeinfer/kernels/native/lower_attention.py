@@ -13,7 +13,7 @@ from edgeinfer.program.ops import Attention, KvStore, Linear, RmsNorm, Rope
 from edgeinfer.program.values import Value
 
 UNLIMITED = (1 << 31) - 1  # EI_UNLIMITED of csrc/edgeinfer.h
-ATTENTION_ROWS = 32  # query heads of one KV head that one attention item holds
+ATTENTION_ROWS = 48  # query heads of one KV head that one attention item holds
 
 
 def rope(draft: Draft, i: int, op: Rope) -> None:

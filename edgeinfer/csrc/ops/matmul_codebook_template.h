@@ -24,7 +24,7 @@ EI_INLINE void codebook(unpack_fn unpack, size_t block_bytes, KERNEL_ARGUMENTS) 
         unpack(rows, EI_LANES, &unpacked);
         for (int j = 0; j < 8; j++) {
             EI_UNROLL for (int half = 0; half < 2; half++) {
-                RUN_OF_16(codes, j, half, EI_CODEBOOK_LARGEST, va_dot_s8, EI_SIGNED_BIAS)
+                RUN_OF_16(codes, j, half, EI_CODEBOOK_LARGEST + EI_SIGNED_BIAS, va_dot_s8, EI_SIGNED_BIAS)
                 vf scale = vf_from_vi(vi_from_u8(b->scales[2 * j + half]));
                 EI_UNROLL for (int t = 0; t < n_columns; t++) {
                     vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);

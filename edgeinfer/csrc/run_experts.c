@@ -4,8 +4,9 @@
 enum {
     TILES_AT_ONCE = 4,          /* tiles of one expert that go over its groups together: they fit in L2 */
     UNIT = EI_BLOCK / EI_LANES, /* groups of one activation block */
-    FEW_PAIRS = 128,
-    FEW_VALUES = 160000,
+    FEW_PAIRS = 128,            /* pairs whose answers one chunk may hold until they are summed */
+    FEW_VALUES = 160000,        /* values of those pairs' activations: each chunk reads all of them, from L2 */
+    SUM_GROUPS = 4,             /* groups of every chosen expert that are summed together */
     CHUNKS_PER_THREAD = 8,
     GATHER_PAIRS = 32
 };
@@ -257,24 +258,35 @@ static int32_t groups_per_chunk(const ei_exec *e, const ei_op *op) {
     return max_i32(1, e->weights.at[op->weight[0]].n_groups / (e->n_threads * CHUNKS_PER_THREAD));
 }
 
-static void sum_group(const ei_exec *e, const ei_op *op, int32_t group) {
-    const ei_routed *r = routed_of(e, op);
+/* One expert's rows of these groups for its tokens: y[g][place]. */
+static void sum_expert(const ei_exec *e, const ei_op *op, int32_t expert, int32_t first, int32_t n_groups,
+                       float (*y)[FEW_PAIRS][EI_LANES]) {
     const ei_weight *w = &e->weights.at[op->weight[0]];
-    float y[FEW_PAIRS][EI_LANES] __attribute__((aligned(64)));
-    for (int32_t i = 0; i < r->n_active; i++) {
-        int32_t expert = r->active[i], start = r->starts[expert];
-        ei_acts in = input_of(e, op, expert);
+    int32_t start = routed_of(e, op)->starts[expert];
+    ei_acts in = input_of(e, op, expert);
+    for (int32_t g = 0; g < n_groups; g++) {
 #define BODY(column, n)                                                                                                \
     do {                                                                                                               \
-        products(e, w, expert, group, &in, column, n, y[start + (column)]);                                            \
-        finish_products(vector_of(e, op->vec[0]), vector_of(e, op->vec[1]), w, expert, group, n, y[start + (column)]); \
+        float *out = y[g][start + (column)];                                                                           \
+        products(e, w, expert, first + g, &in, column, n, out);                                                        \
+        finish_products(vector_of(e, op->vec[0]), vector_of(e, op->vec[1]), w, expert, first + g, n, out);             \
     } while (0)
         EACH_COLUMNS(e, in.n_tokens, 0, (in.n_tokens + EI_TILE - 1) / EI_TILE, BODY)
 #undef BODY
     }
-    int32_t first = group * EI_LANES, lanes = min_i32(EI_LANES, w->n_rows - first);
-    for (int32_t row = 0; row < rows_of(e, op->rows); row++)
-        combine(e, op, row, y[0], EI_LANES, r->places + row * r->how.n_used, first, lanes);
+}
+
+/* Groups of one expert stand together in memory: several at once are read as one stream. */
+static void sum_groups(const ei_exec *e, const ei_op *op, int32_t first, int32_t n_groups) {
+    const ei_routed *r = routed_of(e, op);
+    int32_t n_rows = e->weights.at[op->weight[0]].n_rows;
+    float y[SUM_GROUPS][FEW_PAIRS][EI_LANES] __attribute__((aligned(64)));
+    for (int32_t i = 0; i < r->n_active; i++) sum_expert(e, op, r->active[i], first, n_groups, y);
+    for (int32_t g = 0; g < n_groups; g++) {
+        int32_t start = (first + g) * EI_LANES, lanes = min_i32(EI_LANES, n_rows - start);
+        for (int32_t row = 0; row < rows_of(e, op->rows); row++)
+            combine(e, op, row, y[g][0], EI_LANES, r->places + row * r->how.n_used, start, lanes);
+    }
 }
 
 static void sum_chunk(void *context, const void *op_, int32_t chunk, int32_t thread) {
@@ -283,7 +295,8 @@ static void sum_chunk(void *context, const void *op_, int32_t chunk, int32_t thr
     (void)thread;
     int32_t per = groups_per_chunk(e, op), first = chunk * per;
     int32_t last = min_i32(first + per, e->weights.at[op->weight[0]].n_groups);
-    for (int32_t group = first; group < last; group++) sum_group(e, op, group);
+    for (int32_t group = first; group < last; group += SUM_GROUPS)
+        sum_groups(e, op, group, min_i32(SUM_GROUPS, last - group));
 }
 
 /* -- plan ------------------------------------------------------------------------------------ */

@@ -116,7 +116,7 @@ static ei_exec *build(const char *isa, const shape *s, sources *from) {
     op = op_of(EI_OP_ROUTE), op.in[0] = LOGITS, op.out[0] = W;
     ei_exec_add_op(e, &op);
     add_experts(e, s, from);
-    EXPECT(ei_exec_finish(e, OUT, NULL) == EI_OK, "finish");
+    EXPECT(ei_exec_finish(e, OUT, NULL, NULL) == EI_OK, "finish");
     return e;
 }
 

@@ -70,6 +70,10 @@ class LoadFlags:
     kv_type: Annotated[
         str, Option("--kv-type", help="Keys and values: f16 or q8_0.", show_default=True)
     ] = "f16"
+    fine: Annotated[
+        bool,
+        Option("--fine", help="Round activations to 15 bits everywhere: closest to the model."),
+    ] = False
     backend: Annotated[
         str, Option("--backend", help="auto, native, jit or reference.", show_default=True)
     ] = "auto"

@@ -139,8 +139,13 @@ static size_t place_work(ei_exec *e, uint8_t *base) {
         ei_acts_set *a = &e->acts.at[i];
         size_t n = batch * (size_t)a->slots * (size_t)a->acts.width, blocks = n / EI_BLOCK;
         if (a->integers) {
-            a->acts.q = take(base, &used, n);
-            if (a->fine) a->acts.low = take(base, &used, n);
+            a->acts.fine = a->fine;
+            if (a->fine && e->kernels->fine_words) {
+                a->acts.words = take(base, &used, 2 * n);
+            } else {
+                a->acts.q = take(base, &used, n);
+                if (a->fine) a->acts.low = take(base, &used, n);
+            }
             a->acts.d = take(base, &used, 8 * blocks);
             a->acts.sums = take(base, &used, 8 * blocks);
             a->acts.ds = take(base, &used, 4 * blocks);

@@ -9,11 +9,12 @@
  * where the consumers want fine activations.
  * For every (row, token), accumulated in K order, every float step exactly as written, one rounding each:
  *   run r of 16:                  i_r = (float) of the exact integer sum of (weight code * q)
- *   sub-block j of 32, runs a, b: t = i_a * d_a;  t = fma(i_b, d_b, t);  ds = d_a*s_a + d_b*s_b
- *   sub-block r of 16:            t = i_r * d_r;  ds = d_r*s_r
- *   block of 32, scale w, min m:  acc = fma(t, w, acc);  with a min: acc = fma(m, ds, acc)
- *   super-block of 256, per sub-block with its integer scale c and min m:
- *                                 u = fma(t, c, u);  with mins: v = fma(m, ds, v)      (u, v start at 0)
+ *   block of 32, runs a, b, scale w, min m:
+ *                                 t = i_a * d_a;  t = fma(i_b, d_b, t);  acc = fma(t, w, acc)
+ *                 with a min      acc = fma(m, d_a*s_a + d_b*s_b, acc)
+ *   super-block of 256, per run with the integer scale c of its sub-block:
+ *                                 u = fma(c*i_r, d_r, u)                               (u, v start at 0)
+ *                 with mins m     v = fma(m, d_a*s_a + d_b*s_b, v) per sub-block of 32, v = fma(m, d_r*s_r, v) of 16
  *                 then            acc = fma(u, w, acc);  with mins: acc = fma(-v, wmin, acc)
  *   float weights:                acc = fma(w_k, x_k, acc), k in order
  * Codes are the signed values (IQ4: the table's); a kernel may add a bias to them and take bias*s back, which is exact.

@@ -14,6 +14,8 @@
  * Tokens stand in tiles of EI_TILE; the last tile is as wide as its tokens (w = min(8, n - 8*tile)).
  * Inside a tile, column t:   q     dword [k/4][w]   four s8 of k .. k+3
  *                            low   dword [k/4][w]   NULL, or for fine activations: x ~ d*(128*q + low)
+ *                            words qword [k/4][w]   fine activations where the kernels want words (fine_words), in
+ *                                                   the place of q and low: int16 of k, k+2, k+1, k+3
  *                            d     f32   [k/16][w]  scale: max|x| / 127, or max|x| / (127*128)
  *                            sums  f32   [k/16][w]  sum of the 16 q (of 128*q + low), an integer
  *                            ds    f32   [k/32][w]  d*sum of the first 16 plus d*sum of the second
@@ -24,6 +26,8 @@ typedef struct {
     int32_t n_tokens;
     int32_t width; /* K: elements per token, a multiple of 32 when q is used */
     int8_t *q, *low;
+    int16_t *words;
+    bool fine;
     float *d, *sums, *ds;
     float *x;
 } ei_acts;
@@ -32,6 +36,8 @@ typedef struct {
 typedef struct {
     int32_t w; /* tokens of the tile: the stride between neighbours of one token */
     int8_t *q, *low;
+    int16_t *words;
+    bool fine;
     float *d, *sums, *ds, *x;
 } ei_column;
 
@@ -42,9 +48,11 @@ EI_INLINE ei_column column_of(const ei_acts *acts, int32_t token) {
         .w = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE),
         .q = acts->q ? acts->q + start + 4 * column : NULL,
         .low = acts->low ? acts->low + start + 4 * column : NULL,
-        .d = acts->q ? acts->d + start / EI_RUN_LEN + column : NULL,
-        .sums = acts->q ? acts->sums + start / EI_RUN_LEN + column : NULL,
-        .ds = acts->q ? acts->ds + start / EI_BLOCK + column : NULL,
+        .words = acts->words ? acts->words + start + 4 * column : NULL,
+        .fine = acts->fine,
+        .d = acts->d ? acts->d + start / EI_RUN_LEN + column : NULL,
+        .sums = acts->d ? acts->sums + start / EI_RUN_LEN + column : NULL,
+        .ds = acts->d ? acts->ds + start / EI_BLOCK + column : NULL,
         .x = acts->x ? acts->x + start + column : NULL,
     };
 }
@@ -96,7 +104,12 @@ typedef struct {
     const float *slopes; /* of each row, times the distance taken from the score; or NULL */
 } ei_attention_rows;
 
-typedef void (*ei_matmul_fn)(const void *group, const ei_acts *acts, int32_t tile, int32_t column, float *out);
+/* Most groups of rows one matmul call may take, and most columns with which it may take more than one. */
+enum { EI_MOST_GROUPS = 4, EI_FEW_COLUMNS = 2 };
+
+/* out[(g*n_columns + c)*16 + lane] for each group g and columns column .. column+n_columns of a tile */
+typedef void (*ei_matmul_fn)(const void *const *groups, int32_t n_groups, const ei_acts *acts, int32_t tile,
+                             int32_t column, float *out);
 
 /* 16 file rows -> one X group, as repack.c does it */
 typedef void (*ei_repack_fn)(const uint8_t *rows, size_t row_bytes, uint8_t *group);
@@ -108,10 +121,10 @@ enum { EI_SWIGLU_OAI = EI_N_FUNCTIONS };
 
 typedef struct {
     const char *isa;
-    const ei_repack_fn *repack; /* [format]; NULL: the format has none of its own */
-    int32_t max_columns;        /* tokens one matmul call may compute */
-    /* out[c*16 + lane] for columns column .. column+c of a tile; index [format][fine][c - 1] */
-    const ei_matmul_fn (*matmul)[2][EI_TILE];
+    const ei_repack_fn *repack;               /* [format]; NULL: the format has none of its own */
+    int32_t max_columns;                      /* tokens one matmul call may compute */
+    bool fine_words;                          /* fine activations are words, not two planes */
+    const ei_matmul_fn (*matmul)[2][EI_TILE]; /* [format][fine][n_columns - 1] */
 
     /* rows of floats */
     void (*quantize)(const float *x, int32_t token, ei_acts *acts); /* one token's row into every plane acts has */

@@ -8,11 +8,12 @@
 static void matmul_rows(const ei_kernels *k, int32_t format, const uint8_t *x, const ei_acts *acts, int32_t first,
                         int32_t n_rows, float *y) {
     float out[EI_TILE * EI_LANES];
+    const void *group = x;
     for (int32_t t = 0; t < acts->n_tokens; t += EI_TILE) {
         int32_t width = min_i32(EI_TILE, acts->n_tokens - t);
         for (int32_t c = 0; c < width; c += k->max_columns) {
             int32_t n = min_i32(k->max_columns, width - c);
-            k->matmul[format][acts->low != NULL][n - 1](x, acts, t / EI_TILE, c, out);
+            k->matmul[format][acts->fine][n - 1](&group, 1, acts, t / EI_TILE, c, out);
             for (int32_t i = 0; i < n; i++)
                 memcpy(y + (size_t)(t + c + i) * (size_t)n_rows + first, out + EI_LANES * i,
                        (size_t)min_i32(EI_LANES, n_rows - first) * sizeof *y);
@@ -32,8 +33,14 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
     ei_acts acts = {.n_tokens = n_tokens, .width = n_columns};
     if (integers) {
         acts.d = (float *)(memory + group_bytes), acts.sums = acts.d + n / EI_RUN_LEN;
-        acts.ds = acts.sums + n / EI_RUN_LEN, acts.q = (int8_t *)(acts.ds + n / EI_BLOCK);
-        acts.low = fine ? acts.q + n : NULL;
+        acts.ds = acts.sums + n / EI_RUN_LEN, acts.fine = fine;
+        int8_t *codes = (int8_t *)(acts.ds + n / EI_BLOCK);
+        if (fine && k->fine_words) {
+            acts.words = (int16_t *)(void *)codes;
+        } else {
+            acts.q = codes;
+            acts.low = fine ? codes + n : NULL;
+        }
     } else {
         acts.x = (float *)(memory + group_bytes);
     }

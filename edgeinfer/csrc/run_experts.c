@@ -23,8 +23,11 @@ static int32_t count_of(const ei_routed *r, int32_t expert) { return r->starts[e
 static ei_acts part_of(const ei_acts *all, int32_t first, int32_t n) {
     size_t at = (size_t)first * (size_t)all->width;
     ei_acts part = {.n_tokens = n, .width = all->width};
-    if (all->q) {
-        part.q = all->q + at, part.low = all->low ? all->low + at : NULL;
+    part.fine = all->fine;
+    if (all->q) part.q = all->q + at;
+    if (all->low) part.low = all->low + at;
+    if (all->words) part.words = all->words + at;
+    if (all->d) {
         part.d = all->d + at / EI_RUN_LEN, part.sums = all->sums + at / EI_RUN_LEN, part.ds = all->ds + at / EI_BLOCK;
     }
     if (all->x) part.x = all->x + at;
@@ -51,11 +54,17 @@ static void copy_dwords(void *to, size_t to_stride, const void *from, size_t fro
     for (int32_t i = 0; i < n; i++) store_u32(y + 4 * to_stride * (size_t)i, load_u32(x + 4 * from_stride * (size_t)i));
 }
 
+static void copy_qwords(int16_t *to, size_t to_stride, const int16_t *from, size_t from_stride, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        memcpy(to + 4 * to_stride * (size_t)i, from + 4 * from_stride * (size_t)i, 4 * sizeof *to);
+}
+
 static void copy_column(const ei_column *to, const ei_column *from, int32_t width) {
     size_t y = (size_t)to->w, x = (size_t)from->w;
-    if (to->q) {
-        copy_dwords(to->q, y, from->q, x, width / 4);
-        if (to->low) copy_dwords(to->low, y, from->low, x, width / 4);
+    if (to->q) copy_dwords(to->q, y, from->q, x, width / 4);
+    if (to->low) copy_dwords(to->low, y, from->low, x, width / 4);
+    if (to->words) copy_qwords(to->words, y, from->words, x, width / 4);
+    if (to->d) {
         copy_dwords(to->d, y, from->d, x, width / EI_RUN_LEN);
         copy_dwords(to->sums, y, from->sums, x, width / EI_RUN_LEN);
         copy_dwords(to->ds, y, from->ds, x, width / EI_BLOCK);
@@ -117,8 +126,8 @@ static bool find_item(const ei_routed *r, int32_t chunk, int32_t n_things, item 
 /* out[t*16 + lane] = 16 rows of an expert's matrix by n columns of a tile, with its scale and bias */
 static void products(const ei_exec *e, const ei_weight *w, int32_t expert, int32_t group, const ei_acts *acts,
                      int32_t column, int32_t n, float *out) {
-    const uint8_t *x = w->x + ((size_t)expert * (size_t)w->n_groups + (size_t)group) * w->group_bytes;
-    e->kernels->matmul[w->format][acts->low != NULL][n - 1](x, acts, column / EI_TILE, column % EI_TILE, out);
+    const void *x = w->x + ((size_t)expert * (size_t)w->n_groups + (size_t)group) * w->group_bytes;
+    e->kernels->matmul[w->format][acts->fine][n - 1](&x, 1, acts, column / EI_TILE, column % EI_TILE, out);
 }
 
 static void finish_products(const float *bias, const float *scale, const ei_weight *w, int32_t expert, int32_t group,

@@ -20,6 +20,7 @@ from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
 LEAST = {"n_ctx": 1, "n_pages": 1, "n_batch": 1, "n_threads": 0, "n_threads_batch": 0}
+ACTIVATIONS = ("auto", "fine")
 KV_TYPES = ("f16", "q8_0")
 BACKENDS = ("native", "jit", "reference")  # best first
 
@@ -38,6 +39,7 @@ class Limits:
     n_threads: 0 takes the count from the process's affinity and CPU quota. n_threads_batch: that of
     long steps, more than the few tokens that are bound by memory; 0 is n_threads. kv_type: how keys
     and values are stored, one of KV_TYPES (the reference backend keeps float32 whatever it says).
+    activations: "auto", or "fine" for the most exact ones that a backend has, everywhere.
     """
 
     n_ctx: int
@@ -46,6 +48,7 @@ class Limits:
     n_threads: int = 0
     n_threads_batch: int = 0
     kv_type: str = "f16"
+    activations: str = "auto"
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -57,6 +60,9 @@ class Limits:
         if self.kv_type not in KV_TYPES:
             known = ", ".join(KV_TYPES)
             raise InvalidParameterError(f"kv_type: found {self.kv_type!r} (need one of {known})")
+        if self.activations not in ACTIVATIONS:
+            allowed = " or ".join(map(repr, ACTIVATIONS))
+            raise InvalidParameterError(f"activations: found {self.activations!r} (need {allowed})")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,27 +98,30 @@ static void test_rope(const ei_kernels *k, int n_pairs, int round) {
 
 /* The planes of n_tokens tokens, each ending at its guard page. */
 typedef struct {
-    guarded q, low, d, ds, sums, x;
+    guarded q, low, words, d, ds, sums, x;
     ei_acts acts;
 } planes;
 
-static planes planes_new(int32_t n_tokens, int32_t width, bool with_q, bool with_low, bool with_x) {
+static planes planes_new(int32_t n_tokens, int32_t width, bool with_q, bool fine, bool words, bool with_x) {
     size_t n = (size_t)n_tokens * (size_t)width;
     planes p = {.q = guarded_new(n),
                 .low = guarded_new(n),
+                .words = guarded_new(2 * n),
                 .d = guarded_new(n / 16 * 4),
                 .sums = guarded_new(n / 16 * 4),
                 .ds = guarded_new(n / 32 * 4),
                 .x = guarded_new(n * 4),
-                .acts = {.n_tokens = n_tokens, .width = width}};
-    if (with_q) p.acts.q = p.q.data, p.acts.d = p.d.data, p.acts.ds = p.ds.data, p.acts.sums = p.sums.data;
-    if (with_low) p.acts.low = p.low.data;
+                .acts = {.n_tokens = n_tokens, .width = width, .fine = fine}};
+    if (with_q) p.acts.d = p.d.data, p.acts.ds = p.ds.data, p.acts.sums = p.sums.data;
+    if (with_q && !(fine && words)) p.acts.q = p.q.data;
+    if (fine && words) p.acts.words = p.words.data;
+    if (fine && !words) p.acts.low = p.low.data;
     if (with_x) p.acts.x = p.x.data;
     return p;
 }
 
 static void planes_free(planes *p) {
-    guarded_free(p->q), guarded_free(p->low), guarded_free(p->d), guarded_free(p->ds);
+    guarded_free(p->q), guarded_free(p->low), guarded_free(p->words), guarded_free(p->d), guarded_free(p->ds);
     guarded_free(p->sums), guarded_free(p->x);
 }
 
@@ -127,8 +130,8 @@ static void expect_planes(const char *isa, const planes *p, const float *x) {
     for (int32_t t = 0; t < a->n_tokens; t++) {
         int32_t tile = t / 8, w = a->n_tokens - 8 * tile < 8 ? a->n_tokens - 8 * tile : 8, c = t % 8;
         const float *row = x + (size_t)t * (size_t)a->width;
-        for (int32_t r = 0; a->q && r < a->width / 16; r++) {
-            bool fine = a->low;
+        for (int32_t r = 0; a->d && r < a->width / 16; r++) {
+            bool fine = a->fine;
             law_run want = law_quantize(row + 16 * r, fine), second = want;
             if (r % 2 == 0) second = law_quantize(row + 16 * r + 16, fine);
             int32_t at = tile * 8 * (a->width / 16) + r * w + c;
@@ -139,9 +142,11 @@ static void expect_planes(const char *isa, const planes *p, const float *x) {
             EXPECT(r % 2 || same(a->ds[at], ds), "%s ds: %a, law %a", isa, a->ds[at], ds);
             for (int32_t i = 0; i < 16; i++) {
                 int32_t k = 16 * r + i;
-                int32_t byte = tile * 8 * a->width + k / 4 * 4 * w + 4 * c + k % 4, got = a->q[byte];
-                EXPECT(got == want.q[i], "%s q of %a: %d, law %d", isa, row[k], got, want.q[i]);
-                EXPECT(!fine || a->low[byte] == want.low[i], "%s low code of %a", isa, row[k]);
+                int32_t group = tile * 8 * a->width + k / 4 * 4 * w + 4 * c, code = want.q[i];
+                if (fine) code = 128 * want.q[i] + want.low[i];
+                int32_t got = a->words ? a->words[group + (k % 4 / 2) + k % 2 * 2] : a->q[group + k % 4];
+                if (a->low) got = 128 * got + a->low[group + k % 4];
+                EXPECT(got == code, "%s code of %a: %d, law %d", isa, row[k], got, code);
             }
         }
         for (int32_t k = 0; a->x && k < a->width; k++)
@@ -150,8 +155,8 @@ static void expect_planes(const char *isa, const planes *p, const float *x) {
 }
 
 static void test_quantize(const ei_kernels *k, int32_t n_tokens, int32_t width, int round) {
-    bool with_q = width % 32 == 0, with_x = !with_q || round % 2, with_low = with_q && round / 2 % 2;
-    planes p = planes_new(n_tokens, width, with_q, with_low, with_x);
+    bool with_q = width % 32 == 0, with_x = !with_q || round % 2, fine = with_q && round / 2 % 2;
+    planes p = planes_new(n_tokens, width, with_q, fine, k->fine_words, with_x);
     guarded gx;
     float *x = row_of(&gx, n_tokens * width, round);
     if (round % 5 == 4)
@@ -161,6 +166,7 @@ static void test_quantize(const ei_kernels *k, int32_t n_tokens, int32_t width, 
     expect_planes(k->isa, &p, x);
     if (with_q) {
         memset(p.q.data, 99, (size_t)n_tokens * (size_t)width);
+        memset(p.words.data, 99, 2 * (size_t)n_tokens * (size_t)width);
         for (int32_t t = 0; t < n_tokens; t++)
             for (int32_t first = 0; first < width; first += 64)
                 k->quantize_part(x + (size_t)t * (size_t)width + first, t, first, width - first < 64 ? 1 : 2, &p.acts);

@@ -92,16 +92,13 @@ def _dots(codes: np.ndarray, acts: Activations, run: int) -> np.ndarray:
     return (acts.q[:, at] @ codes[:, at].T).astype(np.float32)
 
 
-def _sub_32(codes: np.ndarray, acts: Activations, j: int) -> np.ndarray:
-    first = _dots(codes, acts, 2 * j) * acts.d[:, None, 2 * j]
-    return fma(_dots(codes, acts, 2 * j + 1), acts.d[:, None, 2 * j + 1], first)
-
-
 def _block_steps(rows: np.ndarray, name: str, codes: np.ndarray, acts: Activations) -> np.ndarray:
     w = block_scales.get(_blocks(rows, name), name)
     acc = np.zeros((len(acts.q), len(rows)), np.float32)
     for j in range(w.shape[1]):
-        acc = fma(_sub_32(codes, acts, j), w[None, :, j], acc)
+        first = _dots(codes, acts, 2 * j) * acts.d[:, None, 2 * j]
+        t = fma(_dots(codes, acts, 2 * j + 1), acts.d[:, None, 2 * j + 1], first)
+        acc = fma(t, w[None, :, j], acc)
         if block_scales.has_min(name):
             low = block_scales.get_min(_blocks(rows, name), name)
             acc = fma(low[None, :, j], acts.ds[:, None, j], acc)
@@ -165,8 +162,9 @@ def _super_steps(
     for block in range(w.shape[1]):
         u, v = np.zeros_like(acc), np.zeros_like(acc)
         for s in range(256 // sub * block, 256 // sub * (block + 1)):
-            t = _sub_32(bare, acts, s) if sub == 32 else _dots(bare, acts, s) * acts.d[:, None, s]
-            u = fma(t, scales[None, :, s].astype(np.float32), u)
+            for run in range(s * sub // 16, (s + 1) * sub // 16):
+                scaled = _dots(bare, acts, run) * scales[None, :, s].astype(np.float32)
+                u = fma(scaled, acts.d[:, None, run], u)
             if mins is not None:
                 low = mins[None, :, sub * s].astype(np.float32)
                 ds = acts.ds[:, s] if sub == 32 else acts.d[:, s] * acts.sums[:, s]

@@ -22,7 +22,6 @@ from edgeinfer.errors import (
     ModelClosedError,
     UnsupportedModelError,
 )
-from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import Batch, Cancel, Executable, Limits, choose
 from edgeinfer.kernels.jit.backend import BACKEND
 from edgeinfer.kernels.native.backend import BACKEND as NATIVE
@@ -53,10 +52,12 @@ def bits(executable: Executable, **how: Any) -> np.ndarray:
     return run_tokens(executable, TOKENS, WANTED, **how).view(np.uint32).copy()
 
 
-def need_equal(path: Path, metadata: dict[str, Any], arrays: dict[str, Any]) -> None:
+def need_equal(
+    path: Path, metadata: dict[str, Any], arrays: dict[str, Any], limits: Limits = LIMITS
+) -> None:
     with tiny.open_model(path, metadata, arrays) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=512)
-        made = [b.compile(program, file.tensors, LIMITS) for b in (BACKEND, NATIVE)]
+        made = [b.compile(program, file.tensors, limits) for b in (BACKEND, NATIVE)]
         found, expected = (bits(executable) for executable in made)
         for executable in made:
             executable.close()
@@ -80,14 +81,14 @@ def test_weights_of_any_format_equal_native(tmp_path: Path, name: str) -> None:
     need_equal(tmp_path, metadata, all_matrices(arrays, [name]))
 
 
-@pytest.mark.parametrize("small", [precision.SMALL, 0])
+@pytest.mark.parametrize("activations", ["auto", "fine"])
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 def test_formats_and_activations_may_differ_within_a_model(
-    tmp_path: Path, arch: str, small: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, arch: str, activations: str
 ) -> None:
-    monkeypatch.setattr(precision, "SMALL", small)
     metadata, arrays = getattr(tiny, arch)(**BLOCKS, n_kv=N_KV[arch])
-    need_equal(tmp_path, metadata, all_matrices(arrays, list(NAMES)))
+    limits = replace(LIMITS, activations=activations)
+    need_equal(tmp_path, metadata, all_matrices(arrays, list(NAMES)), limits)
 
 
 @pytest.mark.parametrize("fn", ["gelu_erf", "relu", "relu2", "sigmoid", "tanh", "softplus"])

@@ -37,16 +37,14 @@ Floats = npt.NDArray[np.float32]
 def model(request: pytest.FixtureRequest) -> Iterator[tuple[str, Compile]]:
     """Name a model, and compile it for some threads and instruction set, each pair once."""
     path: Path = request.getfixturevalue(MODELS[request.param])
-    made: dict[tuple[int, str | None, str], Executable] = {}
+    made: dict[tuple[object, ...], Executable] = {}
     with open_gguf(path) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=N_CTX)
 
-        def compiled(
-            n_threads: int = 2, level: str | None = None, kv_type: str = "f16"
-        ) -> Executable:
-            key = n_threads, level, kv_type
+        def compiled(n_threads: int = 2, level: str | None = None, **more: str) -> Executable:
+            key = n_threads, level, *more.items()
             if key not in made:
-                limits = limits_for(N_CTX, n_threads=n_threads, kv_type=kv_type)
+                limits = limits_for(N_CTX, n_threads=n_threads, **more)
                 made[key] = BACKEND.compile(program, file.tensors, limits, isa_name=level)
             return made[key]
 
@@ -101,6 +99,10 @@ class Answer:
 
 @pytest.fixture(scope="module")
 def answers(executable: Executable, cases: dict[str, Case]) -> dict[str, Answer]:
+    return answers_of(executable, cases)
+
+
+def answers_of(executable: Executable, cases: dict[str, Case]) -> dict[str, Answer]:
     made = {}
     for name, case in cases.items():
         n = len(case.tokens)
@@ -114,18 +116,18 @@ def answers(executable: Executable, cases: dict[str, Case]) -> dict[str, Answer]
     return made
 
 
-def test_the_divergence_is_at_most_the_peers(
+def test_the_divergence_is_at_most_half_the_peers(
     answers: dict[str, Answer], cases: dict[str, Case]
 ) -> None:
     peer = {name: case.raw["peer_kl32_mean"] for name, case in cases.items()}
-    assert np.mean([a.kl for a in answers.values()]) <= np.mean(list(peer.values()))
-    assert {n: (a.kl, peer[n]) for n, a in answers.items() if a.kl > 1.5 * peer[n]} == {}
+    assert np.mean([a.kl for a in answers.values()]) <= 0.5 * np.mean(list(peer.values()))
+    assert {n: (a.kl, peer[n]) for n, a in answers.items() if a.kl > peer[n]} == {}
 
 
 def test_fine_activations_lose_next_to_nothing(
-    answers: dict[str, Answer], cases: dict[str, Case]
+    model: tuple[str, Compile], cases: dict[str, Case]
 ) -> None:
-    """Both models are small enough for 15-bit activations everywhere."""
+    answers = answers_of(model[1](activations="fine"), cases)
     peer = np.mean([case.raw["peer_kl32_mean"] for case in cases.values()])
     assert np.mean([a.kl for a in answers.values()]) < 0.01 * peer
 
@@ -140,7 +142,7 @@ def test_8_bit_keys_and_values_diverge_less_than_the_peer_with_16(
         np.mean(kl32(run_tokens(executable, case.tokens, case.positions), case))
         for case in cases.values()
     ]
-    assert np.mean(found) < 0.5 * peer
+    assert np.mean(found) < 0.6 * peer
 
 
 def test_the_greedy_text_is_the_float32_models(

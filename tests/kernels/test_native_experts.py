@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import Limits
 from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
@@ -76,10 +75,11 @@ def run(
     tokens: list[int],
     backend: Any = BACKEND,
     n_threads: int = 2,
+    activations: str = "fine",
     **options: Any,
 ) -> Floats:
     """The output's rows for these tokens in one step."""
-    limits = Limits(n_ctx=64, n_pages=1, n_batch=64, n_threads=n_threads)
+    limits = Limits(n_ctx=64, n_pages=1, n_batch=64, n_threads=n_threads, activations=activations)
     executable = backend.compile(*made, limits, **options)
     executable.n_vocab = N_ROWS  # ids are rows of the table, however narrow the output is
     found = executable.run(one_sequence(tokens, 0, range(len(tokens)))).copy()
@@ -263,9 +263,7 @@ def test_an_experts_answer_is_the_dense_product(format_name: str, wishes: str) -
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-def test_scale_and_bias_follow_the_product(coarse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if coarse:
-        monkeypatch.setattr(precision, "SMALL", 0)
+def test_scale_and_bias_follow_the_product(coarse: bool) -> None:
     d = Draft(rows_for(WISHES["mixed"][1]))
     ids, _ = routed(d, 3)
     weight = d.add("w", *matrices("Q4_K", (N_EXPERTS, N_OUT, N_IN), 3))
@@ -273,7 +271,8 @@ def test_scale_and_bias_follow_the_product(coarse: bool, monkeypatch: pytest.Mon
     out = d.b.value(3 * N_OUT, ids.rows)
     refs = d.add("bias", bias), d.add("scale", scale)
     d.b._emit(ops.ExpertLinear(d.x, ids, weight, out, *refs))
-    found = run(d.finish(out), ALL).reshape(N_ROWS, 3, N_OUT)
+    activations = "auto" if coarse else "fine"
+    found = run(d.finish(out), ALL, activations=activations).reshape(N_ROWS, 3, N_OUT)
     for t, wish in enumerate(WISHES["mixed"][1]):
         for j, expert in enumerate(wish):
             y = by_the_law(d.tensors["w"], expert, d.table[t : t + 1], fine=not coarse)[0]

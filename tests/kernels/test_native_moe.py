@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy.typing as npt
 import pytest
 
 from edgeinfer.arch import build_program
-from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import Executable, Limits
 from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
@@ -21,7 +21,7 @@ from tests.kernels.random_weights import all_matrices
 
 pytest.importorskip("edgeinfer.kernels.native._native")
 
-LIMITS = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=2)
+LIMITS = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=2, activations="fine")
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, tiny.N_VOCAB, 150)]
 WANTED = [0, 70, 149]
 BLOCKS = {"n_embd": 256, "n_heads": 16, "dim": 16, "n_ff": 512, "n_kv": 4, "bias": False}
@@ -75,7 +75,7 @@ def test_any_road_gives_the_same_bits(tmp_path: Path, model: str) -> None:
             assert (bits(found) == bits(whole)).all()
         executable.close()
         for n_threads in (1, 3):
-            limits = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=n_threads)
+            limits = replace(LIMITS, n_threads=n_threads)
             executable = make(limits=limits)
             assert (bits(run_tokens(executable, TOKENS, WANTED)) == bits(whole)).all()
             executable.close()
@@ -92,19 +92,3 @@ def test_nothing_wanted_gives_no_rows(tmp_path: Path) -> None:
         executable = make()
         assert executable.run(one_sequence(TOKENS[:5], 0, [])).shape == (0, tiny.N_VOCAB)
         executable.close()
-
-
-def test_precision_counts_the_experts_a_token_meets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """2 of 8 experts, three matrices each, in two layers, and what is dense."""
-    options, _ = MODELS["whole blocks"]
-    with tiny.open_model(tmp_path, *tiny.llama(**options)) as file:
-        program = build_program(file.metadata, file.tensors, n_ctx=256)
-    dense = 2 * (256 * 256 * 2 + 64 * 256 * 2 + 8 * 256) + tiny.N_VOCAB * 256
-    met = dense + 2 * 2 * 3 * 256 * 512
-    for limit, fine in ((met, True), (met - 1, False)):
-        monkeypatch.setattr(precision, "SMALL", limit)
-        is_fine = precision.policy(program)
-        assert is_fine("blk.0.ffn_up_exps.weight") is fine
-        assert is_fine("blk.0.ffn_gate_inp.weight")

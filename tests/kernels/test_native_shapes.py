@@ -34,7 +34,7 @@ from tests.kernels.random_weights import all_matrices
 native = pytest.importorskip("edgeinfer.kernels.native._native")
 
 NAMES = (*FLOAT_FORMATS, *INTEGER_FORMATS)
-LIMITS = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=2)
+LIMITS = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=2, activations="fine")
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, tiny.N_VOCAB, 150)]
 WANTED = [0, 70, 149]
 # Widths that every block length divides, heads shorter than a block; in gemma3 those of one KV head
@@ -48,11 +48,13 @@ FINE, COARSE = 2e-3, 0.04
 
 @pytest.fixture
 def activations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Choose activations: "fine" everywhere as for a small model, "coarse", or as a large one's."""
-    if request.param != "fine":
-        monkeypatch.setattr(precision, "SMALL", 0)
-    if request.param == "coarse":
-        monkeypatch.setattr(precision, "ALWAYS", ())
+    """Choose the activations: "fine" everywhere, "coarse" everywhere, or "auto"."""
+    policies = {
+        "fine": lambda name: True,
+        "coarse": lambda name: False,
+        "auto": precision.policy("auto"),
+    }
+    monkeypatch.setattr(precision, "policy", lambda activations: policies[request.param])
     return str(request.param)
 
 
@@ -119,7 +121,7 @@ def test_coarse_activations_stay_near_the_reference(
     assert FINE < found < COARSE
 
 
-@pytest.mark.parametrize("activations", ["fine", "coarse", "large"], indirect=True)
+@pytest.mark.parametrize("activations", ["fine", "coarse", "auto"], indirect=True)
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 def test_formats_may_differ_within_a_model(tmp_path: Path, arch: str, activations: str) -> None:
     """Matrices that share an input then need it quantized and as floats."""
@@ -128,7 +130,7 @@ def test_formats_may_differ_within_a_model(tmp_path: Path, arch: str, activation
     assert found < (FINE if activations == "fine" else COARSE)
 
 
-@pytest.mark.parametrize("activations", ["fine", "coarse", "large"], indirect=True)
+@pytest.mark.parametrize("activations", ["fine", "coarse", "auto"], indirect=True)
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 def test_any_instruction_set_gives_the_same(tmp_path: Path, arch: str, activations: str) -> None:
     metadata, arrays = getattr(tiny, arch)(**BLOCKS, n_kv=N_KV[arch])

@@ -18,8 +18,9 @@ from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.packed import PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 from tests.arch import tiny
+from tests.kernels.block_scales import INTEGER_FORMATS
 from tests.kernels.kl import run_tokens
-from tests.kernels.law import FLOAT_FORMATS, SCALE_FIELDS
+from tests.kernels.law import FLOAT_FORMATS
 from tests.kernels.random_weights import all_matrices, random_blocks
 
 native = pytest.importorskip("edgeinfer.kernels.native._native")
@@ -27,7 +28,7 @@ native = pytest.importorskip("edgeinfer.kernels.native._native")
 LIMITS = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=2)
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(0, tiny.N_VOCAB, 70)]
 BLOCKS = {"n_embd": 256, "n_heads": 16, "dim": 16, "n_ff": 512, "n_kv": 4}
-NAMES = [*FLOAT_FORMATS, *SCALE_FIELDS]
+NAMES = [*FLOAT_FORMATS, *INTEGER_FORMATS]
 
 
 def aligned(data: Any, offset: int = 0) -> Any:

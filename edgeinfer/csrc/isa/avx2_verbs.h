@@ -24,6 +24,7 @@ typedef vi va; /* each 32-bit lane is a pair of int16 sums */
 #define EI_RUN(bound, n)                                                                                               \
     (EI_RUN_FITS(bound) >= (n) ? (n) : EI_RUN_FITS(bound) >= 4 ? 4 : EI_RUN_FITS(bound) >= 2 ? 2 : 1)
 #define EI_SIGNED_BIAS 0
+#define EI_FINE_WORDS  1
 #endif
 #define EI_MAX_COLUMNS       4
 #define EI_ATTENTION_VECTORS 6
@@ -186,6 +187,55 @@ EI_INLINE vi va_flush(vi sum, va x) {
     __m256i one = _mm256_set1_epi16(1);
     return (vi){_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, one)),
                 _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, one))};
+}
+
+/* pairs of int16, so that madd multiplies by them */
+typedef vi vs;
+EI_INLINE vs vs_from_u16(vi c) { return vi_or(c, vi_shl(c, 16)); }
+EI_INLINE vs vs_from_s16(vi c) { return vi_or(vi_and(c, vi_set(0xffff)), vi_shl(c, 16)); }
+EI_INLINE vi va_flush_by(vi sum, va x, vs c) {
+    return (vi){_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, c.a)),
+                _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, c.b))};
+}
+EI_INLINE vf vs_scaled(vi sum, vs c) {
+    (void)c;
+    return vf_from_vi(sum);
+}
+EI_INLINE vi vi_byte(vi x, int j) {
+    __m256i pick = _mm256_add_epi32(_mm256_setr_epi32(-0x7f7f8000, -0x7f7f7ffc, -0x7f7f7ff8, -0x7f7f7ff4, -0x7f7f8000,
+                                                      -0x7f7f7ffc, -0x7f7f7ff8, -0x7f7f7ff4),
+                                    _mm256_set1_epi32(j));
+    return (vi){_mm256_shuffle_epi8(x.a, pick), _mm256_shuffle_epi8(x.b, pick)};
+}
+EI_INLINE vs vs_from_byte(vi x, int j) {
+    __m256i pick = _mm256_add_epi32(_mm256_setr_epi32(-0x7fff8000, -0x7ffb7ffc, -0x7ff77ff8, -0x7ff37ff4, -0x7fff8000,
+                                                      -0x7ffb7ffc, -0x7ff77ff8, -0x7ff37ff4),
+                                    _mm256_set1_epi32(0x00010001 * j));
+    return (vs){_mm256_shuffle_epi8(x.a, pick), _mm256_shuffle_epi8(x.b, pick)};
+}
+
+/* k, k+2 and k+1, k+3 of each row as pairs of int16 */
+typedef struct {
+    vi even, odd;
+} vw;
+EI_INLINE vw vw_from_u8(vb x) {
+    __m256i low = _mm256_set1_epi16(0xff);
+    return (vw){{_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low)},
+                {_mm256_srli_epi16(x.a, 8), _mm256_srli_epi16(x.b, 8)}};
+}
+EI_INLINE vw vw_from_s8(vb x) {
+    return (vw){{_mm256_srai_epi16(_mm256_slli_epi16(x.a, 8), 8), _mm256_srai_epi16(_mm256_slli_epi16(x.b, 8), 8)},
+                {_mm256_srai_epi16(x.a, 8), _mm256_srai_epi16(x.b, 8)}};
+}
+EI_INLINE vi vw_dot(vi sum, vw w, const int16_t *x) {
+    __m256i even = _mm256_set1_epi32((int32_t)load_u32(x)), odd = _mm256_set1_epi32((int32_t)load_u32(x + 2));
+    sum.a = _mm256_add_epi32(sum.a, _mm256_madd_epi16(w.even.a, even));
+    sum.b = _mm256_add_epi32(sum.b, _mm256_madd_epi16(w.even.b, even));
+    sum.a = _mm256_add_epi32(sum.a, _mm256_madd_epi16(w.odd.a, odd));
+    sum.b = _mm256_add_epi32(sum.b, _mm256_madd_epi16(w.odd.b, odd));
+    EI_KEEP(sum.a);
+    EI_KEEP(sum.b);
+    return sum;
 }
 #endif
 EI_INLINE void ei_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

@@ -35,3 +35,4 @@ EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) {
 }
 EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) { return va_dot_u8(sum, w, x); }
 EI_INLINE vi va_flush(vi sum, va x) { return vi_add(sum, x); }
+#include "plane_verbs.h"

@@ -143,3 +143,4 @@ EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
 EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) { return va_dot_s8(sum, w, x); }
 EI_INLINE vi va_flush(vi sum, va x) { return vi_add(sum, x); }
 EI_INLINE void ei_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+#include "plane_verbs.h"

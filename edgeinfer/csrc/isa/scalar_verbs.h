@@ -250,4 +250,15 @@ EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
     return sum;
 }
 EI_INLINE vi va_flush(vi sum, va a) { return vi_add(sum, a); }
+
+/* The integer scale of a sub-block, -128 .. 127 or 0 .. 255. A level multiplies by it either in va_flush_by or in
+ * vs_scaled: what comes out of both in a row is the scaled sum, as a float.
+   typedef vf vs;
+   vs vs_from_u16(vi c), vs_from_s16(vi c), vs_from_byte(vi a, int j);
+   vi va_flush_by(vi sum, va a, vs c);
+   vf vs_scaled(vi sum, vs c);
+ * vi_byte(a, j): byte j of every lane.
+ * Levels with EI_FINE_WORDS widen a vb to words, vw_from_u8 or vw_from_s8, and vw_dot adds the products with the four
+ * words at x. */
+#include "plane_verbs.h"
 EI_INLINE void ei_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }

@@ -13,42 +13,46 @@ typedef void (*unpack_fn)(const void *rows, int32_t n_rows, ei_codes *out);
 EI_INLINE void codebook(unpack_fn unpack, size_t block_bytes, KERNEL_ARGUMENTS) {
     ei_codes unpacked __attribute__((aligned(64)));
     const ei_codes *b = &unpacked;
-    const uint8_t *rows = group;
-    columns c = columns_at(acts, tile, column);
-    const size_t stride = (size_t)c.stride;
-    vf acc[EI_MAX_COLUMNS];
-    EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_zero();
-    for (int32_t k = acts->width / 256; k > 0; k--, rows += EI_LANES * block_bytes) {
-        vf u[EI_MAX_COLUMNS];
-        EI_UNROLL for (int t = 0; t < n_columns; t++) u[t] = vf_zero();
-        unpack(rows, EI_LANES, &unpacked);
-        for (int j = 0; j < 8; j++) {
-            EI_UNROLL for (int half = 0; half < 2; half++) {
-                RUN_OF_16(codes, j, half, EI_CODEBOOK_LARGEST + EI_SIGNED_BIAS, va_dot_s8, EI_SIGNED_BIAS)
-                vf scale = vf_from_vi(vi_from_u8(b->scales[2 * j + half]));
-                EI_UNROLL for (int t = 0; t < n_columns; t++) {
-                    vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);
-                    u[t] = vf_fma(vf_mul(dots[t], d), scale, u[t]);
+    EACH_GROUP {
+        const uint8_t *rows = groups[g];
+        columns c = columns_at(acts, tile, column);
+        const size_t stride = c.stride;
+        vf acc[EI_MAX_COLUMNS];
+        EACH_COLUMN acc[t] = vf_zero();
+        for (int32_t k = acts->width / 256; k > 0; k--, rows += EI_LANES * block_bytes) {
+            vf u[EI_MAX_COLUMNS];
+            EACH_COLUMN u[t] = vf_zero();
+            unpack(rows, EI_LANES, &unpacked);
+            for (int j = 0; j < 8; j++) {
+                EI_UNROLL for (int half = 0; half < 2; half++) {
+                    RUN_OF_16(codes, b, j, half, EI_CODEBOOK_LARGEST + EI_SIGNED_BIAS, s8, va_flush)
+                    UNBIASED(EI_CODEBOOK_LARGEST + EI_SIGNED_BIAS, EI_SIGNED_BIAS, half)
+                    vf scale = vf_from_vi(vi_from_u8(b->scales[2 * j + half]));
+                    EACH_COLUMN {
+                        vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);
+                        u[t] = vf_fma(vf_mul(dots[t], scale), d, u[t]);
+                    }
                 }
+                NEXT_32;
             }
-            NEXT_32;
+            vf w = vf_load(b->w);
+            EACH_COLUMN acc[t] = vf_fma(u[t], w, acc[t]);
         }
-        vf w = vf_load(b->w);
-        EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(u[t], w, acc[t]);
+        EACH_COLUMN vf_store(out + 16 * (g * n_columns + t), acc[t]);
     }
-    KERNEL_END
 }
 
-#define CODEBOOK_BODY(precision, fine, n)                                                                              \
-    static void EI_FN(codebook_##precision##_##n)(unpack_fn unpack, size_t block_bytes, const void *group,             \
-                                                  const ei_acts *acts, int32_t tile, int32_t column, float *out) {     \
-        codebook(unpack, block_bytes, group, acts, tile, column, out, n, fine);                                        \
+#define CODEBOOK_BODY(n, precision, fine)                                                                              \
+    static void EI_FN(codebook_##precision##_##n)(unpack_fn unpack, size_t block_bytes, const void *const *groups,     \
+                                                  int32_t n_groups, const ei_acts *acts, int32_t tile, int32_t column, \
+                                                  float *out) {                                                        \
+        codebook(unpack, block_bytes, groups, n_groups, acts, tile, column, out, n, fine);                             \
     }
-#define CODEBOOK_FN(name, precision, n)                                                                                \
-    static void EI_FN(matmul_##name##_##precision##_##n)(const void *group, const ei_acts *acts, int32_t tile,         \
-                                                         int32_t column, float *out) {                                 \
+#define CODEBOOK_FN(n, name, precision)                                                                                \
+    static void COLUMNS_NAME(name, precision, n)(const void *const *groups, int32_t n_groups, const ei_acts *acts,     \
+                                                 int32_t tile, int32_t column, float *out) {                           \
         EI_FN(codebook_##precision##_##n)                                                                              \
-        ((unpack_fn)ei_unpack_##name, sizeof(block_##name), group, acts, tile, column, out);                           \
+        ((unpack_fn)ei_unpack_##name, sizeof(block_##name), groups, n_groups, acts, tile, column, out);                \
     }
 
 /* ---- 4-bit floats ---- */
@@ -78,30 +82,37 @@ EI_INLINE vf half_ue4m3(const uint8_t *d) {
 
 EI_INLINE void float4_mxfp4(KERNEL_ARGUMENTS) {
     KERNEL_BEGIN(mxfp4)
-    for (int32_t k = acts->width / EI_BLOCK; k > 0; k--, b++) {
-        if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b, sizeof *b, 0, 1);
-        SUB_32(mxfp4, 0, 2 * EI_FP4_BIAS, va_dot_u8, EI_FP4_BIAS)
-        vf scale = half_e8m0(b->e);
-        EI_UNROLL for (int t = 0; t < n_columns; t++) acc[t] = vf_fma(sub[t], scale, acc[t]);
+    for (int32_t k = acts->width / EI_BLOCK; k > 0; k--) {
+        EACH_GROUP {
+            if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b[g], sizeof **b, 0, 1);
+            SUB_32(mxfp4, 2 * EI_FP4_BIAS, u8, EI_FP4_BIAS)
+            vf scale = half_e8m0(b[g]->e);
+            EACH_COLUMN acc[g][t] = vf_fma(sub[t], scale, acc[g][t]);
+            b[g]++;
+        }
         NEXT_32;
     }
     KERNEL_END
 }
 EI_INLINE void float4_nvfp4(KERNEL_ARGUMENTS) {
     KERNEL_BEGIN(nvfp4)
-    for (int32_t k = acts->width / 64; k > 0; k--, b++) {
-        if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b, sizeof *b, 0, 1);
+    for (int32_t k = acts->width / 64; k > 0; k--) {
         for (int j = 0; j < 2; j++) {
-            EI_UNROLL for (int half = 0; half < 2; half++) {
-                RUN_OF_16(nvfp4, j, half, 2 * EI_FP4_BIAS, va_dot_u8, EI_FP4_BIAS)
-                vf scale = half_ue4m3(b->d[2 * j + half]);
-                EI_UNROLL for (int t = 0; t < n_columns; t++) {
-                    vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);
-                    acc[t] = vf_fma(vf_mul(dots[t], d), scale, acc[t]);
+            EACH_GROUP {
+                if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b[g], sizeof **b, j, 2);
+                EI_UNROLL for (int half = 0; half < 2; half++) {
+                    RUN_OF_16(nvfp4, b[g], j, half, 2 * EI_FP4_BIAS, u8, va_flush)
+                    UNBIASED(2 * EI_FP4_BIAS, EI_FP4_BIAS, half)
+                    vf scale = half_ue4m3(b[g]->d[2 * j + half]);
+                    EACH_COLUMN {
+                        vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);
+                        acc[g][t] = vf_fma(vf_mul(dots[t], d), scale, acc[g][t]);
+                    }
                 }
             }
             NEXT_32;
         }
+        EACH_GROUP b[g]++;
     }
     KERNEL_END
 }
@@ -113,6 +124,6 @@ EI_INLINE vb group_tq2_0(const x_tq2_0 *b, int j, int g) {
 }
 EI_INLINE void scales_tq2_0(const x_tq2_0 *b, super *s) {
     (void)b;
-    EI_UNROLL for (int j = 0; j < 16; j++) s->scale[j] = vf_set(1.0f);
+    EI_UNROLL for (int j = 0; j < 16; j++) signed_scale(vi_set(1), j, 1, s);
 }
-SUPER(tq2_0, TWO_16(tq2_0, 3, va_dot_u8, 1, ), )
+SUPER(tq2_0, TWO_16(tq2_0, 3, u8, 1, ), )

@@ -18,6 +18,15 @@ EI_INLINE void store_codes(int8_t *plane, int32_t w, int32_t run, vi codes) {
     for (int g = 0; g < EI_RUN_LEN / 4; g++) store_u32(q + (size_t)g * 4 * (size_t)w, load_u32(bytes + 4 * g));
 }
 
+/* The order of words: k, k+2, k+1, k+3 (kernels.h). */
+EI_INLINE void store_words(int16_t *plane, int32_t w, int32_t run, vi codes) {
+    int32_t lanes[EI_RUN_LEN];
+    vi_store(lanes, codes);
+    int16_t *at = plane + (size_t)run * EI_RUN_LEN * (size_t)w;
+    for (int g = 0; g < EI_RUN_LEN / 4; g++, at += 4 * w)
+        for (int i = 0; i < 4; i++) at[i] = (int16_t)lanes[4 * g + i / 2 + i % 2 * 2];
+}
+
 enum { Q_MOST = 127, FINE = 128 };
 
 /* d = max|x| / most, code = x * (most / max|x|) to nearest even; returns d * (sum of codes). |code| <= most: the two
@@ -27,7 +36,7 @@ enum { Q_MOST = 127, FINE = 128 };
 EI_INLINE float quantize_run(const float *x, const ei_column *to, int32_t run) {
     vf values = vf_load(x);
     int32_t bits = vi_max_all(vf_bits(vf_abs(values)));
-    float most = to->low ? Q_MOST * FINE : Q_MOST;
+    float most = to->fine ? Q_MOST * FINE : Q_MOST;
     float amax = f32_from_bits((uint32_t)bits), d = amax / most, sum = 0.0f;
     vi codes = vi_zero();
     if (amax >= 0x1p-112f && bits < 0x7f800000) {
@@ -39,7 +48,10 @@ EI_INLINE float quantize_run(const float *x, const ei_column *to, int32_t run) {
         store_codes(to->low, to->w, run, vi_sub(codes, vi_shl(high, 7)));
         codes = high;
     }
-    store_codes(to->q, to->w, run, codes);
+    if (to->words)
+        store_words(to->words, to->w, run, codes);
+    else
+        store_codes(to->q, to->w, run, codes);
     to->d[(size_t)run * (size_t)to->w] = d;
     to->sums[(size_t)run * (size_t)to->w] = sum;
     return d * sum;
@@ -61,14 +73,14 @@ static void store_values(const float *x, const ei_column *to, int32_t first, int
 
 static void EI_FN(quantize_part)(const float *x, int32_t token, int32_t first, int32_t n_blocks, ei_acts *acts) {
     ei_column to = column_of(acts, token);
-    if (to.q)
+    if (to.d)
         for (int32_t b = 0; b < n_blocks; b++) quantize_block(x + (size_t)b * EI_BLOCK, &to, first / EI_BLOCK + b);
     if (to.x) store_values(x, &to, first, n_blocks * EI_BLOCK);
 }
 
 static void EI_FN(quantize)(const float *x, int32_t token, ei_acts *acts) {
     ei_column to = column_of(acts, token);
-    if (to.q)
+    if (to.d)
         for (int32_t b = 0; b < acts->width / EI_BLOCK; b++) quantize_block(x + (size_t)b * EI_BLOCK, &to, b);
     if (to.x) store_values(x, &to, 0, acts->width);
 }

@@ -15,6 +15,7 @@ const ei_kernels EI_FN(kernels) = {
     .isa = EI_TEXT(EI_ISA),
     .max_columns = EI_MAX_COLUMNS,
     .repack = EI_FN(repack),
+    .fine_words = EI_FINE_WORDS,
     .matmul = EI_FN(matmul),
     .quantize = EI_FN(quantize),
     .quantize_part = EI_FN(quantize_part),

@@ -31,7 +31,6 @@ class JitExecutable:
         make_ready(lower.kernels_of(program, tensors))
         self.n_vocab = program.n_vocab
         self.n_threads = min(limits.n_threads or default_threads(), MOST_THREADS)
-        self.n_threads_batch = self.n_threads  # the fallback has one count
         self.weights_bytes = sum(tensors[name].n_bytes for name in program.weights())
         self._limits = limits
         self.n_threads_batch = min(limits.n_threads_batch or self.n_threads, MOST_THREADS)
@@ -51,7 +50,7 @@ class JitExecutable:
 
     def _build(self, program: Program, tensors: Mapping[str, Tensor]) -> None:
         planned = lower.plan(program)
-        most = largest_codes(program, tensors)
+        most = largest_codes(program, tensors, self._limits.activations)
         logits = program.outputs["logits"]
         walks = [lower.reads_and_writes(together) for together in planned]
         values = place(walks, [logits], self._limits.n_batch)

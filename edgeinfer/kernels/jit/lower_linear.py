@@ -21,12 +21,14 @@ FINE, COARSE = 127.0 * 128.0, 127.0  # the largest codes of activations
 Parts = npt.NDArray[np.int64]  # (matrices, mm.PART_NUMBERS)
 
 
-def largest_codes(program: Program, tensors: Mapping[str, Tensor]) -> dict[tuple[int, int], float]:
+def largest_codes(
+    program: Program, tensors: Mapping[str, Tensor], activations: str
+) -> dict[tuple[int, int], float]:
     """Map each value that matmuls read, as rows of some columns, to its largest code.
 
     All readers share one quantization: fine if any wants that, 0 if none takes integers.
     """
-    is_fine = precision.policy(program)
+    is_fine = precision.policy(activations)
     found: dict[tuple[int, int], float] = {}
     for op in program.ops:
         if isinstance(op, ops.Linear | ops.ExpertLinear):

@@ -69,8 +69,10 @@ def super_32(n: int, has_min: int, planes: int, q: int, d: int, ds: int) -> Lane
     for block in range(n // 256):
         u, v = vf_set(0.0), vf_set(0.0)
         for j in range(8 * block, 8 * block + 8):
-            t = dots_32(planes + 32 * j, n, q + 64 * j, d + 8 * j)
-            u = vf_fma(t, vf_load(c + LINE * j), u)
+            scale = vf_load(c + LINE * j)
+            for run in range(2 * j, 2 * j + 2):
+                t = vf_mul(dots_16(planes + 16 * run, n, q + 32 * run), scale)
+                u = vf_fma(t, vf_set(load_f32(d + 4 * run)), u)
             if has_min != 0:
                 v = vf_fma(vf_load(low + LINE * j), vf_set(load_f32(ds + 4 * j)), v)
         acc = vf_fma(u, vf_load(w + LINE * block), acc)
@@ -87,8 +89,8 @@ def super_16(n: int, has_min: int, planes: int, q: int, d: int, sums: int) -> La
         u, v = vf_set(0.0), vf_set(0.0)
         for run in range(16 * block, 16 * block + 16):
             scale = load_f32(d + 4 * run)
-            t = vf_mul(dots_16(planes + 16 * run, n, q + 32 * run), vf_set(scale))
-            u = vf_fma(t, vf_load(c + LINE * run), u)
+            t = vf_mul(dots_16(planes + 16 * run, n, q + 32 * run), vf_load(c + LINE * run))
+            u = vf_fma(t, vf_set(scale), u)
             if has_min != 0:
                 both = vf_set(scale * load_f32(sums + 4 * run))
                 v = vf_fma(vf_load(low + LINE * run), both, v)

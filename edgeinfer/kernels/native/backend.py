@@ -107,7 +107,7 @@ class _Build:
         self._routings: dict[int, int] = {}
 
     def finish(self, progress: Progress | None, cancel: Cancel | None) -> "NativeExecutable":
-        lowered = lower(self.program, self.tensors)
+        lowered = lower(self.program, self.tensors, self.limits.activations)
         buffers, acts = place(lowered)
         for buffer in buffers:
             self._added(self.lib.ei_exec_add_value(self.exec, buffer.width, 0))

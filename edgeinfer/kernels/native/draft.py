@@ -1,8 +1,7 @@
 """Hold a program half lowered: the instructions so far, and which buffer holds each value."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from edgeinfer.kernels import precision
 from edgeinfer.kernels.native.heads import plan_heads
 from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Kind, Routing
 from edgeinfer.kernels.native.uses import Uses
@@ -23,14 +22,16 @@ class Draft:
         instructions: the result so far.
     """
 
-    def __init__(self, program: Program, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, program: Program, tensors: Mapping[str, Tensor], is_fine: Callable[[str], bool]
+    ) -> None:
         self.program = program
         self.uses = Uses(program)
         self.heads = plan_heads(program, self.uses)
         self.done = {i for plan in self.heads.values() for i in plan.absorbed}
         self.instructions: list[Instruction] = []
         self._tensors = tensors
-        self._is_fine = precision.policy(program)
+        self._is_fine = is_fine
         self._buffers: dict[int, Buffer] = {}
         self._acts: dict[int, Acts] = {}
         self._slot_acts: dict[int, Acts] = {}

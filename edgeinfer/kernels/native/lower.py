@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.kernels import precision
 from edgeinfer.kernels.native import (
     lower_attention,
     lower_experts,
@@ -65,12 +66,13 @@ LOWER: dict[type[Op], Callable[[Draft, int, Any], None]] = {
 }
 
 
-def lower(program: Program, tensors: Mapping[str, Tensor]) -> Lowered:
+def lower(program: Program, tensors: Mapping[str, Tensor], activations: str = "auto") -> Lowered:
     """Return the instructions of a program over tensors it was validated against.
 
-    Raises UnsupportedModelError naming an op, or a use of one, the C executor lacks.
+    `activations` is that of Limits. Raises UnsupportedModelError naming an op,
+    or a use of one, the C executor lacks.
     """
-    draft = Draft(program, tensors)
+    draft = Draft(program, tensors, precision.policy(activations))
     for i, op in enumerate(program.ops):
         if i in draft.done:
             continue

@@ -1,4 +1,4 @@
-"""The attention kernel: query heads of one KV head, over pages, in chunks of 256 positions.
+"""The kernels of attention: query heads of one KV head, over pages, in chunks of 256 positions.
 
 The steps are the law at the head of csrc/ops/attention_template.h, bit for bit. Keys and values
 are f16: a page holds, for each KV head, keys as [dim][64 positions] and values as
@@ -13,6 +13,7 @@ from edgeinfer.kernels.jit.elementary import exp, exp_of, softcapped, vf_abs
 from edgeinfer.kernels.jit.jobs import take
 from edgeinfer.kernels.jit.rows import load_lanes, store_lanes
 from edgeinfer.kernels.jit.verbs import (
+    copy_i16,
     f32_from_bits,
     fma,
     load_f32,
@@ -32,6 +33,7 @@ from edgeinfer.kernels.jit.verbs import (
     vf_store,
     vf_sub,
     vf_sum,
+    vf_to_f16,
     vi_count,
     vi_set,
     vi_sub,
@@ -75,6 +77,46 @@ def whole(dim: int) -> int:
 def minus_infinity() -> float:
     number: float = f32_from_bits(MINUS_INFINITY)
     return number
+
+
+@kernel
+def kv_store(
+    job: int,
+    thread: int,
+    n_rows: int,
+    n_kv_heads: int,
+    key_dim: int,
+    value_dim: int,
+    k: int,
+    v: int,
+    v_stride: int,
+    slots: int,
+    keys: int,
+    values: int,
+    scratch: int,
+    scratch_size: int,
+) -> None:
+    """Append the keys and values of each row at its slot: a page and a position in it, two s32.
+
+    The heads of k follow each other; those of v are v_stride bytes apart.
+    """
+    halves = scratch + thread * scratch_size
+    row = take(job)
+    while row < n_rows:
+        page, slot = load_i32(slots + 8 * row), load_i32(slots + 8 * row + 4)
+        for head in range(n_kv_heads):
+            number, unit = row * n_kv_heads + head, page * n_kv_heads + head
+            key = keys + 2 * (PAGE_LEN * key_dim * unit + slot)
+            for d in range(0, key_dim, 16):
+                vf_to_f16(halves, load_lanes(k + 4 * (key_dim * number + d), key_dim - d))
+                for i in range(min(16, key_dim - d)):
+                    copy_i16(key + 2 * PAGE_LEN * (d + i), halves + 2 * i)
+            value = values + 2 * value_dim * (PAGE_LEN * unit + slot)
+            for d in range(0, value_dim, 16):
+                vf_to_f16(halves, load_lanes(v + v_stride * number + 4 * d, value_dim - d))
+                for i in range(min(16, value_dim - d)):
+                    copy_i16(value + 2 * (d + i), halves + 2 * i)
+        row = take(job)
 
 
 @inlined

@@ -4,10 +4,12 @@ Addresses are integers. Knows no verb; what `verb` wraps works on llvmlite's bui
 """
 
 import inspect
+import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, models, register_model
@@ -86,3 +88,43 @@ def in_all(b: Any, x: Any) -> Any:
 def call(b: Any, name: str, result: Any, *values: Any) -> Any:
     kind = ir.FunctionType(result, [value.type for value in values])
     return b.call(get_or_insert_function(b.module, kind, name), values)
+
+
+def has_f16() -> bool:
+    """Whether this CPU converts f16; what LLVM calls instead may not be there to be called."""
+    return platform.machine() == "aarch64" or bool(get_host_cpu_features().get("f16c"))
+
+
+def from_f16(b: Any, bits: Any) -> Any:
+    """16 f16 to floats, exactly: the exponent is rebased by one float multiply."""
+    if has_f16():
+        return b.fpext(b.bitcast(bits, ir.VectorType(ir.HalfType(), LANES)), FLOATS)
+    wide = b.zext(bits, INTS)
+    sign = b.shl(b.and_(wide, in_all(b, I32(0x8000))), in_all(b, I32(16)))
+    rest = b.shl(b.and_(wide, in_all(b, I32(0x7FFF))), in_all(b, I32(13)))
+    scaled = b.fmul(b.bitcast(rest, FLOATS), in_all(b, F32(2.0**112)))
+    special = b.or_(rest, in_all(b, I32(0x7F800000)))
+    is_special = b.icmp_unsigned(">=", rest, in_all(b, I32(0x7C00 << 13)))
+    magnitude = b.select(is_special, special, b.bitcast(scaled, INTS))
+    return b.bitcast(b.or_(sign, magnitude), FLOATS)
+
+
+def to_f16(b: Any, x: Any) -> Any:
+    """16 floats to f16, to nearest even."""
+    if has_f16():
+        return b.bitcast(b.fptrunc(x, ir.VectorType(ir.HalfType(), LANES)), SHORTS)
+    bits = b.bitcast(x, INTS)
+    sign = b.and_(b.lshr(bits, in_all(b, I32(16))), in_all(b, I32(0x8000)))
+    rest = b.and_(bits, in_all(b, I32(0x7FFFFFFF)))
+    # adding 0.5 aligns the last place of a subnormal with the float's, so the FPU rounds
+    aligned = b.fadd(b.bitcast(rest, FLOATS), in_all(b, F32(0.5)))
+    small = b.sub(b.bitcast(aligned, INTS), in_all(b, I32(0x3F000000)))
+    odd = b.and_(b.lshr(rest, in_all(b, I32(13))), in_all(b, I32(1)))
+    rounded = b.add(b.sub(rest, in_all(b, I32(0x38000000 - 0xFFF))), odd)
+    usual = b.lshr(rounded, in_all(b, I32(13)))
+    half = b.select(b.icmp_unsigned("<", rest, in_all(b, I32(0x38800000))), small, usual)
+    too_large = b.icmp_unsigned(">=", rest, in_all(b, I32(0x477FF000)))
+    half = b.select(too_large, in_all(b, I32(0x7C00)), half)
+    is_nan = b.icmp_unsigned(">", rest, in_all(b, I32(0x7F800000)))
+    half = b.select(is_nan, in_all(b, I32(0x7E00)), half)
+    return b.trunc(b.or_(half, sign), SHORTS)

@@ -46,6 +46,7 @@ KERNELS: dict[type[Op], tuple[Kernel, ...]] = {
     ops.ExpertLinear: (rows.quantize, matmul.matmul),
     ops.RmsNorm: (rows.rms_norm,),
     ops.Rope: (rows.rope,),
+    ops.KvStore: (attention.kv_store,),
     ops.Attention: (attention.attention,),
     ops.Act: (rows.activate,),
     ops.Gated: (rows.activate,),

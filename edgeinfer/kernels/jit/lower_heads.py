@@ -16,36 +16,30 @@ def rope(op: ops.Rope, source: Source) -> Run:
     if op.axis is not None:
         raise refuse("rope with several axes")
     inv_freq = source.program.constants[op.inv_freq.index].values
-    x, out = source.values[op.x.id], source.values[op.out.id]
     go = source.over_rows(rows.rope, op.x)
-    sizes = (source.at(op.out), op.heads, op.x.width // op.heads, op.inv_freq.length)
+    sizes = (
+        source.at(op.x),
+        source.at(op.out),
+        op.heads,
+        op.x.width // op.heads,
+        op.inv_freq.length,
+    )
     interleaved = int(op.pairing == "interleaved")
 
     def run(step: Step) -> None:
-        cosines, sines = step.turns(op.inv_freq.index, inv_freq, op.mscale)
-        n_rows = step.n_rows[op.x.rows]
-        out[:n_rows] = x[:n_rows]
-        go(step, *sizes, interleaved, address(cosines), address(sines))
+        go(step, *sizes, interleaved, *step.turns(op.inv_freq.index, inv_freq, op.mscale))
 
     return run
 
 
 def kv_store(op: ops.KvStore, source: Source) -> Run:
-    kv = source.program.kv(op.kv)
-    pages, k, v = source.pages[op.kv], source.values[op.k.id], None
-    if op.v is not None:
-        v = source.values[op.v.id]
-
-    def run(step: Step) -> None:
-        n = len(step.slots)
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            keys = k[:n].astype(np.float16).reshape(n, kv.n_kv_heads, kv.key_dim)
-            # without values of its own, the values are the first dims of the keys
-            values = keys[:, :, : kv.value_dim] if v is None else v[:n].astype(np.float16)
-        pages.keys[step.pages, :, :, step.slots] = keys
-        pages.values[step.pages, :, step.slots] = values.reshape(n, kv.n_kv_heads, kv.value_dim)
-
-    return run
+    """Append; without values of their own, the values are the first dims of the keys."""
+    kv, pages, scratch = source.program.kv(op.kv), source.pages[op.kv], source.scratch
+    v, stride = (op.k, kv.key_dim) if op.v is None else (op.v, kv.value_dim)
+    sizes = (kv.n_kv_heads, kv.key_dim, kv.value_dim, source.at(op.k), source.at(v), 4 * stride)
+    at = (address(pages.keys), address(pages.values), address(scratch), scratch.strides[0])
+    go = source.over_rows(attend.kv_store, op.k)
+    return lambda step: go(step, *sizes, step.at_slots, *at)
 
 
 def attention(op: ops.Attention, source: Source) -> Run:

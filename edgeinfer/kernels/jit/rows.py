@@ -243,6 +243,7 @@ def rope(
     thread: int,
     n_rows: int,
     x: int,
+    y: int,
     heads: int,
     dim: int,
     n_pairs: int,
@@ -250,12 +251,15 @@ def rope(
     cosines: int,
     sines: int,
 ) -> None:
-    """Turn the first 2 * n_pairs of every head in place: (a, b) -> (a c - b s, a s + b c)."""
+    """Turn the first 2 * n_pairs of every head: (a, b) -> (a c - b s, a s + b c)."""
     row = take(job)
     while row < n_rows:
         at = 4 * n_pairs * row
         for head in range(heads):
-            start = x + 4 * dim * (row * heads + head)
+            start = y + 4 * dim * (row * heads + head)
+            source = x + 4 * dim * (row * heads + head)
+            for i in range(0, dim, 16):
+                store_lanes(start + 4 * i, load_lanes(source + 4 * i, dim - i), dim - i)
             if interleaved != 0:
                 turn_neighbours(start, n_pairs, cosines + at, sines + at)
             else:

@@ -24,17 +24,19 @@ class Step:
     Attributes:
         batch: the tokens.
         n_rows: rows of a value, by what its rows are.
-        pages, slots: where each token's keys and values go.
+        at_slots: address of the page, and the place in it, where each token's keys and values go.
     """
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.n_rows = {Rows.TOKENS: len(batch.tokens), Rows.WANTED: len(batch.wanted)}
-        self.pages = batch.page_tables[batch.sequences, batch.positions // PAGE_LEN]
-        self.slots = batch.positions % PAGE_LEN
+        pages = batch.page_tables[batch.sequences, batch.positions // PAGE_LEN]
+        self._slots = np.stack([pages, batch.positions % PAGE_LEN], axis=1)
+        self.at_slots = address(self._slots)
         self._tables = np.ascontiguousarray(batch.page_tables)
         self._spans: dict[int, npt.NDArray[np.int64]] = {}
-        self._turns: dict[tuple[int, float], tuple[Floats, Floats]] = {}
+        self._turns: dict[tuple[int, float], tuple[int, int]] = {}
+        self._kept: list[Floats] = []
 
     def spans(self, most: int) -> npt.NDArray[np.int64]:
         """Cut the tokens into spans of one sequence and at most `most` tokens, for attention."""
@@ -56,11 +58,13 @@ class Step:
             self._spans[most] = spans
         return self._spans[most]
 
-    def turns(self, constant: int, inv_freq: Floats, mscale: float) -> tuple[Floats, Floats]:
-        """Return cosines and sines `(rows, pairs)` of one table."""
+    def turns(self, constant: int, inv_freq: Floats, mscale: float) -> tuple[int, int]:
+        """Return the addresses of the cosines and sines `(rows, pairs)` of one table."""
         key = (constant, mscale)
         if key not in self._turns:
-            self._turns[key] = _turns(self.batch.positions, inv_freq, mscale)
+            cosines, sines = _turns(self.batch.positions, inv_freq, mscale)
+            self._kept += [cosines, sines]
+            self._turns[key] = (address(cosines), address(sines))
         return self._turns[key]
 
 

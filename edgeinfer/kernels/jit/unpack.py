@@ -11,6 +11,7 @@ from typing import Any
 from edgeinfer.kernels.jit.compiler import callback, inlined
 from edgeinfer.kernels.jit.verbs import (
     f32_from_bits,
+    f32_from_f16,
     f32_from_int,
     load_f32,
     load_s8,
@@ -36,12 +37,8 @@ LINE = 64  # bytes from one scale of a row to its next
 @inlined
 def half_from_bits(h: int) -> float:
     """A f16 as float32."""
-    rest, sign = (h & 0x7FFF) << 13, (h & 0x8000) << 16
-    if rest >= 0x7C00 << 13:
-        special: float = f32_from_bits(sign | rest | 0x7F800000)
-        return special
-    magnitude: float = f32_from_bits(rest) * f32_from_bits((127 + 112) << 23)
-    return -magnitude if sign != 0 else magnitude
+    number: float = f32_from_f16(h)
+    return number
 
 
 @inlined

@@ -21,12 +21,14 @@ from edgeinfer.kernels.jit.emit import (
     LANES,
     SHORTS,
     call,
+    from_f16,
     in_all,
     load,
     mask,
     nothing,
     real,
     store,
+    to_f16,
     vb,
     verb,
     vf,
@@ -66,6 +68,11 @@ def load_s8(b: Any, address: Any) -> Any:
 @verb(nothing, whole, whole)
 def store_i8(b: Any, address: Any, x: Any) -> None:
     store(b, address, b.trunc(x, I8), 1)
+
+
+@verb(nothing, whole, whole)
+def copy_i16(b: Any, to: Any, source: Any) -> None:
+    store(b, to, load(b, source, I16, 2), 2)
 
 
 @verb(real, whole)
@@ -112,6 +119,12 @@ def f32_bits(b: Any, x: Any) -> Any:
 @verb(real, whole)
 def f32_from_int(b: Any, x: Any) -> Any:
     return b.sitofp(x, F32)
+
+
+@verb(real, whole)
+def f32_from_f16(b: Any, bits: Any) -> Any:
+    """The f16 of the lowest 16 bits."""
+    return b.extract_element(from_f16(b, in_all(b, b.trunc(bits, I16))), I32(0))
 
 
 # -- 16 floats -------------------------------------------------------------------------------------
@@ -211,15 +224,14 @@ def vf_from_bits(b: Any, x: Any) -> Any:
 
 @verb(vf, whole)
 def vf_from_f16(b: Any, address: Any) -> Any:
-    """16 f16 from memory, exactly: the exponent is rebased by one float multiply."""
-    wide = b.zext(load(b, address, SHORTS, 2), INTS)
-    sign = b.shl(b.and_(wide, in_all(b, I32(0x8000))), in_all(b, I32(16)))
-    rest = b.shl(b.and_(wide, in_all(b, I32(0x7FFF))), in_all(b, I32(13)))
-    scaled = b.fmul(b.bitcast(rest, FLOATS), in_all(b, F32(2.0**112)))
-    special = b.or_(rest, in_all(b, I32(0x7F800000)))
-    is_special = b.icmp_unsigned(">=", rest, in_all(b, I32(0x7C00 << 13)))
-    magnitude = b.select(is_special, special, b.bitcast(scaled, INTS))
-    return b.bitcast(b.or_(sign, magnitude), FLOATS)
+    """16 f16 from memory."""
+    return from_f16(b, load(b, address, SHORTS, 2))
+
+
+@verb(nothing, whole, vf)
+def vf_to_f16(b: Any, address: Any, x: Any) -> None:
+    """16 f16 to memory, rounded to nearest even; beyond their range: infinite."""
+    store(b, address, to_f16(b, x), 2)
 
 
 def _fold(b: Any, x: Any, combine: Callable[[Any, Any], Any]) -> Any:

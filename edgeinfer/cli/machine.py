@@ -2,10 +2,19 @@
 
 import os
 import platform
-from pathlib import Path
 
-CGROUP = Path("/sys/fs/cgroup")
-OWN_GROUPS = Path("/proc/self/cgroup")
+from edgeinfer.kernels.cpus import affinity, quota_cpus
+
+__all__ = [
+    "affinity",
+    "chosen_isa",
+    "cpu_features",
+    "cpu_name",
+    "default_threads",
+    "levels",
+    "memory_bytes",
+    "quota_cpus",
+]
 
 
 def cpu_name() -> str:
@@ -57,47 +66,12 @@ def default_threads() -> int | None:
     return machine.default_threads() if isa.why_unavailable() is None else None
 
 
-def affinity() -> tuple[int, int]:
-    """Return how many CPUs this process may use by affinity, and how many the machine has."""
-    n_cpus = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)), n_cpus
-    return n_cpus, n_cpus
-
-
-def quota_cpus() -> float | None:
-    """Return the CPUs that the tightest cgroup (v2) around this process allows, if any does."""
-    try:
-        lines = OWN_GROUPS.read_text().splitlines()
-    except OSError:
-        return None
-    group = next((line[3:] for line in lines if line.startswith("0::")), None)
-    if group is None:
-        return None
-    folder = CGROUP / group.lstrip("/")
-    quotas = []
-    # Inside a container the path may name groups of the host that cannot be seen.
-    for place in [folder, *folder.parents]:
-        if CGROUP not in [place, *place.parents]:
-            break
-        quotas += _quota_of(place / "cpu.max")
-    return min(quotas, default=None)
-
-
 def memory_bytes() -> tuple[int, int]:
     """Return the memory that is available and that the machine has."""
     import psutil
 
     memory = psutil.virtual_memory()
     return int(memory.available), int(memory.total)
-
-
-def _quota_of(file: Path) -> list[float]:
-    try:
-        quota, period = file.read_text().split()
-        return [] if quota == "max" else [int(quota) / int(period)]
-    except (OSError, ValueError, ZeroDivisionError):
-        return []
 
 
 def _cpuinfo(key: str) -> str | None:

@@ -6,6 +6,7 @@ import pytest
 
 from edgeinfer.cli import machine
 from edgeinfer.cli.__main__ import main
+from edgeinfer.kernels import cpus as cpus_of_process
 
 NAMES = ["version", "packages", "cpu", "kernels", "backends", "threads", "memory", "cache"]
 
@@ -98,6 +99,6 @@ def test_tightest_quota_of_all_groups_around_counts(files, cpus, monkeypatch, tm
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "self").write_text("1:cpu:/x\n0::/a/b\n")
-    monkeypatch.setattr(machine, "CGROUP", tmp_path)
-    monkeypatch.setattr(machine, "OWN_GROUPS", tmp_path / "self")
+    monkeypatch.setattr(cpus_of_process, "CGROUP", tmp_path)
+    monkeypatch.setattr(cpus_of_process, "OWN_GROUPS", tmp_path / "self")
     assert machine.quota_cpus() == cpus

@@ -5,7 +5,7 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from edgeinfer.kernels.jit.verbs import vf_from_f16, vf_load, vf_store, vf_to_f16
+from edgeinfer.kernels.jit.verbs import vf_from_f16, vf_load, vf_store, vf_to_f16  # noqa: E402
 
 
 @pytest.fixture(params=[False, True], ids=["by integers", "as the CPU can"])

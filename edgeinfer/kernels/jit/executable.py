@@ -7,11 +7,12 @@ import numpy.typing as npt
 
 from edgeinfer.errors import CancelledError, ModelClosedError, ResourceError
 from edgeinfer.kernels.backend import Batch, Cancel, Limits, check_batch
+from edgeinfer.kernels.cpus import default_threads
 from edgeinfer.kernels.jit import attention, lower, matmul
 from edgeinfer.kernels.jit.compiler import make_ready
 from edgeinfer.kernels.jit.lower_linear import largest_codes
 from edgeinfer.kernels.jit.memory import Acts, address, floats, make_pages, place
-from edgeinfer.kernels.jit.pool import Pool, default_threads
+from edgeinfer.kernels.jit.pool import Pool
 from edgeinfer.kernels.jit.source import Source
 from edgeinfer.kernels.jit.step import Step
 from edgeinfer.program import ops

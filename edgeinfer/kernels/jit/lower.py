@@ -88,7 +88,8 @@ def kernels_of(program: Program, tensors: Mapping[str, Tensor]) -> list[Kernel]:
                 f"jit backend: op '{op.NAME}' is not implemented (need one of "
                 f"{', '.join(sorted(kind.NAME for kind in known))})"
             )
-        found += KERNELS.get(type(op), ())
+        is_clamped = isinstance(op, ops.Gated) and op.fn == "swiglu_oai"
+        found += (rows.clamped_gate,) if is_clamped else KERNELS.get(type(op), ())
         if isinstance(op, ops.Linear | ops.ExpertLinear):
             found.append(packing(tensors[op.weight.name]).unpack)
     return list(dict.fromkeys(found))

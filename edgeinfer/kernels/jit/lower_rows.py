@@ -50,11 +50,15 @@ def act(op: ops.Act, source: Source) -> Run:
 
 
 def gated(op: ops.Gated, source: Source) -> Run:
-    if op.fn not in FUNCTIONS or op.g.width != op.u.width:
+    if op.g.width != op.u.width:
         raise refuse(f"gated by {op.fn}, {op.g.width} to {op.u.width} columns,")
-    go = source.over_rows(rows.activate, op.g)
-    at = (source.at(op.g), source.at(op.u), source.at(op.out), op.g.width)
-    return lambda step: go(step, FUNCTIONS.index(op.fn), *at)
+    at = (source.at(op.g), source.at(op.u))
+    to = (source.at(op.out), op.g.width)
+    if op.fn == "swiglu_oai":
+        clamp = source.over_rows(rows.clamped_gate, op.g)
+        return lambda step: clamp(step, *at, op.alpha, op.limit, *to)
+    go, fn = source.over_rows(rows.activate, op.g), FUNCTIONS.index(op.fn)
+    return lambda step: go(step, fn, *at, *to)
 
 
 def scale(op: ops.Scale, source: Source) -> Run:

@@ -96,10 +96,3 @@ class _Peer:
                 return
             self._kernel(*self._args)
             self._done.release()
-
-
-def default_threads() -> int:
-    """Return how many threads a model gets when nobody says: what the process's affinity allows."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -7,7 +7,14 @@ of csrc/ops/rows_template.h, bit for bit. Strides are in bytes, other sizes in e
 from typing import Any
 
 from edgeinfer.kernels.jit.compiler import inlined, kernel
-from edgeinfer.kernels.jit.elementary import activated, exp, reciprocal_root, softcapped, vf_abs
+from edgeinfer.kernels.jit.elementary import (
+    activated,
+    exp,
+    reciprocal_root,
+    sigmoid,
+    softcapped,
+    vf_abs,
+)
 from edgeinfer.kernels.jit.jobs import take
 from edgeinfer.kernels.jit.verbs import (
     f32_from_bits,
@@ -24,6 +31,8 @@ from edgeinfer.kernels.jit.verbs import (
     vf_lane,
     vf_load,
     vf_load_n,
+    vf_max,
+    vf_min,
     vf_mul,
     vf_set,
     vf_store,
@@ -191,6 +200,31 @@ def activate(
             if up != 0:
                 v = vf_mul(v, load_lanes(up + at + 4 * i, n - i))
             store_lanes(y + at + 4 * i, v, n - i)
+        row = take(job)
+
+
+@kernel
+def clamped_gate(
+    job: int,
+    thread: int,
+    n_rows: int,
+    gate: int,
+    up: int,
+    alpha: float,
+    limit: float,
+    y: int,
+    n: int,
+) -> None:
+    """y = g * sigmoid(alpha * g) * (u + 1): gate up to limit, up within +-limit."""
+    row = take(job)
+    high, low = vf_set(limit), vf_set(-limit)
+    while row < n_rows:
+        at = 4 * n * row
+        for i in range(0, n, 16):
+            g = vf_min(high, load_lanes(gate + at + 4 * i, n - i))
+            u = vf_max(low, vf_min(high, load_lanes(up + at + 4 * i, n - i)))
+            gated = vf_mul(g, sigmoid(vf_mul(vf_set(alpha), g)))
+            store_lanes(y + at + 4 * i, vf_mul(gated, vf_add(u, vf_set(1.0))), n - i)
         row = take(job)
 
 

@@ -201,6 +201,12 @@ def vf_max(b: Any, x: Any, y: Any) -> Any:
     return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
+@verb(vf, vf, vf)
+def vf_min(b: Any, x: Any, y: Any) -> Any:
+    """x < y ? x : y; a NaN in either gives y."""
+    return b.select(b.fcmp_ordered("<", x, y), x, y)
+
+
 @verb(vf, vf, vf, vf, vf)
 def vf_select_ge(b: Any, x: Any, limit: Any, yes: Any, no: Any) -> Any:
     """x >= limit ? yes : no; no where x is NaN."""

@@ -40,7 +40,8 @@ static void row_iq2_xxs(const block_iq2_xxs *b, row to) {
         const uint8_t *at = b->codes + 8 * j;
         uint32_t word = load_u32(at + 4);
         put_scale_of_32(to, j, word >> 28);
-        for (int i = 0; i < 4; i++) put_8(to, 4 * j + i, signed_by_7(ei_grids.iq2_xxs[at[i]], word >> (7 * i)));
+        EI_UNROLL for (int i = 0; i < 4; i++)
+            put_8(to, 4 * j + i, signed_by_7(ei_grids.iq2_xxs[at[i]], word >> (7 * i)));
     }
 }
 static void row_iq2_xs(const block_iq2_xs *b, row to) {
@@ -51,9 +52,12 @@ static void row_iq2_xs(const block_iq2_xs *b, row to) {
 }
 static void row_iq2_s(const block_iq2_s *b, row to) {
     *to.w = f16_to_f32(b->d) * 0.125f;
-    for (int i = 0; i < 32; i++) {
-        uint32_t high = (b->high[i / 4] >> (2 * (i % 4))) & 3u;
-        put_8(to, i, signed_8(ei_grids.iq2_s[b->low[i] | high << 8], b->signs[i]));
+    for (int j = 0; j < 8; j++) {
+        uint32_t high = b->high[j];
+        EI_UNROLL for (int i = 0; i < 4; i++) {
+            uint32_t index = b->low[4 * j + i] | ((high >> (2 * i)) & 3) << 8;
+            put_8(to, 4 * j + i, signed_8(ei_grids.iq2_s[index], b->signs[4 * j + i]));
+        }
     }
     for (int run = 0; run < 16; run++) put_scale(to, run, (b->scales[run / 2] >> (4 * (run % 2))) & 15u);
 }
@@ -62,7 +66,7 @@ static void row_iq3_xxs(const block_iq3_xxs *b, row to) {
     for (int j = 0; j < 8; j++) {
         uint32_t word = load_u32(b->signs + 4 * j);
         put_scale_of_32(to, j, word >> 28);
-        for (int i = 0; i < 4; i++) {
+        EI_UNROLL for (int i = 0; i < 4; i++) {
             const uint8_t *at = b->codes + 8 * j + 2 * i;
             uint64_t point = both(ei_grids.iq3_xxs[at[0]], ei_grids.iq3_xxs[at[1]]);
             put_8(to, 4 * j + i, signed_by_7(point, word >> (7 * i)));
@@ -71,10 +75,15 @@ static void row_iq3_xxs(const block_iq3_xxs *b, row to) {
 }
 static void row_iq3_s(const block_iq3_s *b, row to) {
     *to.w = f16_to_f32(b->d);
-    for (int i = 0; i < 32; i++) {
-        uint32_t high = (uint32_t)b->high[i / 4] >> (2 * (i % 4));
-        uint32_t first = b->low[2 * i] | (high & 1) << 8, second = b->low[2 * i + 1] | (high & 2) << 7;
-        put_8(to, i, signed_8(both(ei_grids.iq3_s[first], ei_grids.iq3_s[second]), b->signs[i]));
+    for (int j = 0; j < 8; j++) {
+        const uint8_t *low = b->low + 8 * j;
+        uint32_t high = b->high[j];
+        EI_UNROLL for (int i = 0; i < 4; i++) {
+            uint32_t first = low[2 * i] | ((high >> (2 * i)) & 1) << 8;
+            uint32_t second = low[2 * i + 1] | ((high >> (2 * i + 1)) & 1) << 8;
+            uint64_t point = both(ei_grids.iq3_s[first], ei_grids.iq3_s[second]);
+            put_8(to, 4 * j + i, signed_8(point, b->signs[4 * j + i]));
+        }
     }
     for (int j = 0; j < 8; j++) put_scale_of_32(to, j, (b->scales[j / 2] >> (4 * (j % 2))) & 15u);
 }
@@ -83,7 +92,7 @@ static void row_iq1_s(const block_iq1_s *b, row to) {
     for (int j = 0; j < 8; j++) {
         uint32_t word = b->high[j];
         put_scale_of_32(to, j, (word >> 12) & 7);
-        for (int i = 0; i < 4; i++)
+        EI_UNROLL for (int i = 0; i < 4; i++)
             put_8(to, 4 * j + i, shifted(b->low[4 * j + i] | ((word >> (3 * i)) & 7) << 8, word >> 15));
     }
 }
@@ -91,32 +100,33 @@ static void row_iq1_m(const block_iq1_m *b, row to) {
     uint32_t d = 0;
     for (int i = 0; i < 4; i++) d |= (uint32_t)(b->scales[i] >> 12) << (4 * i);
     *to.w = f16_to_f32((uint16_t)d) * 0.125f;
-    for (int i = 0; i < 32; i++) {
-        uint32_t high = (uint32_t)b->high[i / 2] >> (4 * (i % 2));
-        put_8(to, i, shifted(b->low[i] | (high & 7) << 8, high & 8));
+    for (int j = 0; j < 16; j++) {
+        uint32_t high = b->high[j];
+        put_8(to, 2 * j, shifted(b->low[2 * j] | (high & 7) << 8, high & 8));
+        put_8(to, 2 * j + 1, shifted(b->low[2 * j + 1] | (high & 0x70) << 4, high & 0x80));
     }
     for (int run = 0; run < 16; run++) put_scale(to, run, (b->scales[run / 4] >> (3 * (run % 4))) & 7u);
 }
 
-/* Trit t of n bytes (a multiple of 4) becomes elements first .. first+n-1: what 3^t moved past the top of the byte is
- * gone, and the whole part of three times the rest, as a fraction, is the trit. */
-EI_INLINE void put_trits(row to, int first, const uint8_t *bytes, int n, uint32_t power) {
-    for (int i = 0; i < n; i += 4) {
-        uint32_t packed = load_u32(bytes + i), even = packed & 0x00ff00ffu, odd = (packed >> 8) & 0x00ff00ffu;
-        even = ((even * power & 0x00ff00ffu) * 3 >> 8) & 0x00ff00ffu;
-        odd = ((odd * power & 0x00ff00ffu) * 3) & 0xff00ff00u;
-        /* 0, 1, 2 -> -1, 0, 1 without a borrow */
-        store_u32(to.codes + 64 * ((first + i) / 4), ((even | odd) + 0x7f7f7f7fu) ^ 0x80808080u);
-    }
+/* Trit t of 8 bytes as codes, power 3^t: what a multiply by it moves past the top of a byte is gone, and the whole part
+ * of three times the rest, as a fraction of 256, is the trit. */
+EI_INLINE uint64_t trits(uint64_t packed, uint64_t power) {
+    const uint64_t bytes = 0x00ff00ff00ff00ffu;
+    uint64_t even = ((packed & bytes) * power & bytes) * 3 >> 8 & bytes;
+    uint64_t odd = ((packed >> 8 & bytes) * power & bytes) * 3 & ~bytes;
+    /* 0, 1, 2 -> -1, 0, 1 without a borrow */
+    return ((even | odd) + 0x7f7f7f7f7f7f7f7fu) ^ 0x8080808080808080u;
 }
+EI_INLINE uint64_t load_u64(const void *p) { return load_u32(p) | (uint64_t)load_u32((const uint8_t *)p + 4) << 32; }
+
 static void row_tq1_0(const block_tq1_0 *b, row to) {
-    static const uint32_t powers[5] = {1, 3, 9, 27, 81};
+    uint64_t power = 1;
     *to.w = f16_to_f32(b->d);
     for (int run = 0; run < 16; run++) put_scale(to, run, 0);
-    for (int t = 0; t < 5; t++) {
-        put_trits(to, 32 * t, b->codes, 32, powers[t]);
-        put_trits(to, 160 + 16 * t, b->codes + 32, 16, powers[t]);
-        if (t < 4) put_trits(to, 240 + 4 * t, b->high, 4, powers[t]);
+    for (int t = 0; t < 5; t++, power *= 3) {
+        EI_UNROLL for (int i = 0; i < 4; i++) put_8(to, 4 * t + i, trits(load_u64(b->codes + 8 * i), power));
+        EI_UNROLL for (int i = 0; i < 2; i++) put_8(to, 20 + 2 * t + i, trits(load_u64(b->codes + 32 + 8 * i), power));
+        if (t < 4) store_u32(to.codes + 64 * (60 + t), (uint32_t)trits(load_u32(b->high), power));
     }
 }
 

@@ -11,6 +11,7 @@ import pytest
 import edgeinfer
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import (
+    CancelledError,
     ContextOverflowError,
     InvalidParameterError,
     ModelFormatError,
@@ -222,6 +223,29 @@ def test_a_load_that_its_progress_ends_is_ended(smollm2_path):
 
     with pytest.raises(KeyError, match="enough"):
         load(smollm2_path, n_ctx=64, progress=stop)
+
+
+def test_ctrl_c_while_loading_ends_the_compilation(smollm2_path, monkeypatch):
+    ended = threading.Event()
+
+    class Compiling:
+        def layout(self, formats):
+            return None
+
+        def compile(self, program, tensors, limits, *, progress, cancel, packed):
+            while not cancel.is_set:
+                time.sleep(0.005)
+            ended.set()
+            raise CancelledError("loading was cancelled")
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgeinfer.model.choose", lambda name: Compiling())
+    monkeypatch.setattr("edgeinfer.model.tokenizer_from_metadata", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load(smollm2_path, n_ctx=64)
+    assert ended.wait(10)
 
 
 def test_a_pack_changes_no_bit_of_an_answer(smollm2_path, tmp_path, monkeypatch):

@@ -241,7 +241,7 @@ size_t ei_x_bytes(int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_
 }
 
 uint64_t ei_x_layout(int32_t format) {
-    uint8_t rows[EI_LANES * 256], group[EI_LANES * 256];
+    uint8_t rows[EI_LANES * 256] = {0}, group[EI_LANES * 256];
     if (format < 0 || format >= EI_N_FORMATS) return 0;
     size_t n_bytes = EI_LANES * (size_t)ei_format_rows[format].block_bytes;
     uint64_t hash = 0xcbf29ce484222325u, state = 1;

@@ -176,6 +176,10 @@ EI_INLINE void block_iq4_xs_rows(const uint8_t *p, size_t stride, x_iq4_xs *x) {
     vi_store(x->scales_low, head[1]);
     for (int j = 0; j < 8; j++) codes_16(p + 8 + 16 * j, stride, x->codes[j]);
 }
+EI_INLINE void block_mxfp4_rows(const uint8_t *p, size_t stride, x_mxfp4 *x) {
+    for (size_t r = 0; r < EI_LANES; r++) x->e[r] = p[r * stride];
+    codes_16(p + 1, stride, x->codes);
+}
 
 /* Float formats have no blocks: 16 bytes of each row at once. */
 EI_INLINE void block_f32_rows(const uint8_t *p, size_t stride, x_f32 *x) { codes_16(p, stride, (uint8_t (*)[64])x); }
@@ -211,11 +215,12 @@ REPACK(q4_k, sizeof(block_q4_k))
 REPACK(q5_k, sizeof(block_q5_k))
 REPACK(q6_k, sizeof(block_q6_k))
 REPACK(iq4_xs, sizeof(block_iq4_xs))
+REPACK(mxfp4, sizeof(block_mxfp4))
 #undef REPACK
 
 static const ei_repack_fn EI_FN(repack)[EI_N_FORMATS] = {
     [EI_F32] = repack_f32,   [EI_F16] = repack_f16,     [EI_BF16] = repack_f16,      [EI_Q4_0] = repack_q4_0,
     [EI_Q4_1] = repack_q4_1, [EI_Q5_0] = repack_q5_0,   [EI_Q5_1] = repack_q5_1,     [EI_Q8_0] = repack_q8_0,
     [EI_Q2_K] = repack_q2_k, [EI_Q3_K] = repack_q3_k,   [EI_Q4_K] = repack_q4_k,     [EI_Q5_K] = repack_q5_k,
-    [EI_Q6_K] = repack_q6_k, [EI_IQ4_NL] = repack_q4_0, [EI_IQ4_XS] = repack_iq4_xs,
+    [EI_Q6_K] = repack_q6_k, [EI_IQ4_NL] = repack_q4_0, [EI_IQ4_XS] = repack_iq4_xs, [EI_MXFP4] = repack_mxfp4,
 };

@@ -272,6 +272,16 @@ def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     assert choose("auto").name == "reference"
 
 
+def test_a_numba_that_cannot_be_imported_is_an_error_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "edgeinfer.kernels.jit.executable", None)
+    with tiny.open_model(tmp_path, *tiny.llama()) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        with pytest.raises(BackendError, match="cannot be imported"):
+            BACKEND.compile(program, file.tensors, LIMITS)
+
+
 def test_numba_is_not_imported_before_it_is_used() -> None:
     code = (
         "import sys, edgeinfer.kernels.backend as b; b.choose('jit'); print('numba' in sys.modules)"

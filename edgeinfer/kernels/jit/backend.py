@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
-from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.errors import BackendError, UnsupportedModelError
 from edgeinfer.kernels.backend import Backend, Cancel, Executable, Limits, Progress
 from edgeinfer.program.program import Program
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
@@ -39,8 +39,13 @@ class JitBackend:
             raise UnsupportedModelError(
                 f"jit backend: kv_type: found {limits.kv_type!r} (need 'f16')"
             )
-        from edgeinfer.kernels.jit.executable import JitExecutable
-
+        try:
+            from edgeinfer.kernels.jit.executable import JitExecutable
+        except ImportError as error:  # such as a NumPy that this numba does not take
+            raise BackendError(
+                f"jit backend: numba is installed but cannot be imported: {error}; "
+                "pip install -U 'edgeinfer[numba]', or choose the backend 'reference'"
+            ) from error
         made = JitExecutable(program, tensors, limits)
         if progress is not None:
             progress(made.weights_bytes, made.weights_bytes)

@@ -104,12 +104,18 @@ typedef struct {
     const float *slopes; /* of each row, times the distance taken from the score; or NULL */
 } ei_attention_rows;
 
-/* Most groups of rows one matmul call may take, and most columns with which it may take more than one. */
-enum { EI_MOST_GROUPS = 4, EI_FEW_COLUMNS = 2 };
+/* Columns that are so few that a matmul waits for memory, and the places it then reads ahead from. */
+enum { EI_FEW_COLUMNS = 2, EI_STREAMS = 4 };
 
-/* out[(g*n_columns + c)*16 + lane] for each group g and columns column .. column+n_columns of a tile */
-typedef void (*ei_matmul_fn)(const void *const *groups, int32_t n_groups, const ei_acts *acts, int32_t tile,
+/* out[c*16 + lane] for columns column .. of a tile, as many as the kernel is for. With few columns a quarter of a
+ * group's bytes is fetched from each of the four addresses on, whatever lies there: fetching never fails. */
+typedef void (*ei_matmul_fn)(const void *group, const char *const *fetch, const ei_acts *acts, int32_t tile,
                              int32_t column, float *out);
+
+/* Read ahead from `next` on, where a group of so many bytes stands. */
+EI_INLINE void ei_fetch_group(const void *next, size_t group_bytes, const char *fetch[EI_STREAMS]) {
+    for (int s = 0; s < EI_STREAMS; s++) fetch[s] = (const char *)next + group_bytes / EI_STREAMS * (size_t)s;
+}
 
 /* 16 file rows -> one X group, as repack.c does it */
 typedef void (*ei_repack_fn)(const uint8_t *rows, size_t row_bytes, uint8_t *group);

@@ -2,11 +2,11 @@
 #include "exec.h"
 
 enum {
-    TILES_AT_ONCE = 4,           /* tiles of one expert that go over its groups together: they fit in L2 */
-    UNIT = EI_BLOCK / EI_LANES,  /* groups of one activation block */
-    FEW_PAIRS = 128,             /* pairs whose answers one chunk may hold until they are summed */
-    FEW_VALUES = 160000,         /* values of those pairs' activations: each chunk reads all of them, from L2 */
-    SUM_GROUPS = EI_MOST_GROUPS, /* groups of every chosen expert that are summed together */
+    TILES_AT_ONCE = 4,          /* tiles of one expert that go over its groups together: they fit in L2 */
+    UNIT = EI_BLOCK / EI_LANES, /* groups of one activation block */
+    FEW_PAIRS = 128,            /* pairs whose answers one chunk may hold until they are summed */
+    FEW_VALUES = 160000,        /* values of those pairs' activations: each chunk reads all of them, from L2 */
+    SUM_GROUPS = 4,             /* groups of every chosen expert that are summed together */
     CHUNKS_PER_THREAD = 8,
     GATHER_PAIRS = 32
 };
@@ -123,19 +123,13 @@ static bool find_item(const ei_routed *r, int32_t chunk, int32_t n_things, item 
     return true;
 }
 
-static const void *group_of(const ei_weight *w, int32_t expert, int32_t group) {
-    return w->x + ((size_t)expert * (size_t)w->n_groups + (size_t)group) * w->group_bytes;
-}
-
-/* out[(g*n + t)*16 + lane] = 16 rows each of n_groups groups of one format by n columns of a tile */
-static void multiply_groups(const ei_exec *e, const ei_weight *w, const void *const *groups, int32_t n_groups,
-                            const ei_acts *acts, int32_t column, int32_t n, float *out) {
-    e->kernels->matmul[w->format][acts->fine][n - 1](groups, n_groups, acts, column / EI_TILE, column % EI_TILE, out);
-}
-
-/* Whether one kernel call may take several groups for these tokens, all of them at once. */
-static bool takes_groups(const ei_exec *e, const ei_acts *acts) {
-    return acts->n_tokens <= min_i32(EI_FEW_COLUMNS, e->kernels->max_columns);
+/* out[t*16 + lane] = 16 rows of an expert's matrix by n columns of a tile, with its scale and bias */
+static void products(const ei_exec *e, const ei_weight *w, int32_t expert, int32_t group, const ei_acts *acts,
+                     int32_t column, int32_t n, float *out) {
+    const uint8_t *x = w->x + ((size_t)expert * (size_t)w->n_groups + (size_t)group) * w->group_bytes;
+    const char *fetch[EI_STREAMS];
+    ei_fetch_group(x + w->group_bytes, w->group_bytes, fetch);
+    e->kernels->matmul[w->format][acts->fine][n - 1](x, fetch, acts, column / EI_TILE, column % EI_TILE, out);
 }
 
 static void finish_products(const float *bias, const float *scale, const ei_weight *w, int32_t expert, int32_t group,
@@ -158,37 +152,25 @@ static void finish_products(const float *bias, const float *scale, const ei_weig
         for (int32_t c = tile * EI_TILE; c < end; c += most) BODY(c, min_i32(most, end - c));                          \
     }
 
-/* The 32 rows of gate (h[0]) and of up (h[1]) of a unit, by n tokens. */
-static void gate_and_up(const ei_exec *e, const ei_op *op, int32_t expert, int32_t unit, const ei_acts *in,
-                        int32_t column, int32_t n, float h[2][EI_TILE][EI_BLOCK]) {
-    float out[EI_TILE * EI_LANES] __attribute__((aligned(64)));
-    bool is_joint = op->weight[1] == op->weight[0];
-    int32_t n_groups = op->weight[1] < 0 ? UNIT : 2 * UNIT, numbers[2 * UNIT];
-    const ei_weight *w[2] = {&e->weights.at[op->weight[0]], &e->weights.at[op->weight[n_groups > UNIT]]};
-    const void *groups[2 * UNIT];
-    for (int32_t g = 0; g < n_groups; g++) {
-        numbers[g] = unit * UNIT + g % UNIT + (is_joint && g >= UNIT ? w[0]->n_groups / 2 : 0);
-        groups[g] = group_of(w[g / UNIT], expert, numbers[g]);
-    }
-    int32_t wide = takes_groups(e, in) && w[0]->format == w[1]->format ? n_groups : 1;
-    for (int32_t first = 0; first < n_groups; first += wide) {
-        multiply_groups(e, w[first / UNIT], groups + first, wide, in, column, n, out);
-        for (int32_t g = first; g < first + wide; g++) {
-            float *rows = out + (g - first) * n * EI_LANES;
-            finish_products(vector_of(e, op->vec[g / UNIT]), NULL, w[g / UNIT], expert, numbers[g], n, rows);
-            for (int32_t t = 0; t < n; t++)
-                memcpy(h[g / UNIT][t] + g % UNIT * EI_LANES, rows + t * EI_LANES, EI_LANES * sizeof *rows);
-        }
-    }
-}
-
 /* 32 rows of gate and up make one block of the next activations, so it is quantized where it was computed. */
 static void gated_unit(const ei_exec *e, const ei_op *op, int32_t expert, int32_t unit, const ei_acts *in, ei_acts *out,
                        int32_t column, int32_t n) {
     float h[2][EI_TILE][EI_BLOCK] __attribute__((aligned(64)));
-    gate_and_up(e, op, expert, unit, in, column, n, h);
+    float block[EI_TILE * EI_LANES] __attribute__((aligned(64)));
+    bool joint = op->weight[1] == op->weight[0];
+    int32_t parts = op->weight[1] < 0 ? 1 : 2;
+    for (int part = 0; part < parts; part++) {
+        const ei_weight *w = &e->weights.at[op->weight[part]];
+        int32_t first = unit * UNIT + (joint && part ? w->n_groups / 2 : 0);
+        for (int32_t g = 0; g < UNIT; g++) {
+            products(e, w, expert, first + g, in, column, n, block);
+            finish_products(vector_of(e, op->vec[part]), NULL, w, expert, first + g, n, block);
+            for (int32_t t = 0; t < n; t++)
+                memcpy(h[part][t] + g * EI_LANES, block + t * EI_LANES, EI_LANES * sizeof *block);
+        }
+    }
     for (int32_t t = 0; t < n; t++) {
-        if (op->weight[1] >= 0)
+        if (parts == 2)
             apply_gate(e, op, h[0][t], h[1][t], h[0][t], EI_BLOCK);
         else
             e->kernels->act(op->fn, h[0][t], h[0][t], EI_BLOCK);
@@ -228,8 +210,7 @@ static void slots_group(const ei_exec *e, const ei_op *op, int32_t expert, int32
                         int32_t column, int32_t n, float *y) {
     const ei_weight *w = &e->weights.at[op->weight[0]];
     float block[EI_TILE * EI_LANES] __attribute__((aligned(64)));
-    const void *x = group_of(w, expert, group);
-    multiply_groups(e, w, &x, 1, in, column, n, block);
+    products(e, w, expert, group, in, column, n, block);
     finish_products(vector_of(e, op->vec[0]), vector_of(e, op->vec[1]), w, expert, group, n, block);
     store_pairs(routed_of(e, op), w, expert, group, column, n, block, y);
 }
@@ -292,22 +273,14 @@ static int32_t groups_per_chunk(const ei_exec *e, const ei_op *op) {
 static void sum_expert(const ei_exec *e, const ei_op *op, int32_t expert, int32_t first, int32_t n_groups,
                        float (*y)[FEW_PAIRS][EI_LANES]) {
     const ei_weight *w = &e->weights.at[op->weight[0]];
-    const float *bias = vector_of(e, op->vec[0]), *scale = vector_of(e, op->vec[1]);
-    float out[EI_TILE * EI_LANES] __attribute__((aligned(64)));
     int32_t start = routed_of(e, op)->starts[expert];
     ei_acts in = input_of(e, op, expert);
-    int32_t wide = takes_groups(e, &in) ? n_groups : 1;
-    const void *groups[SUM_GROUPS];
-    for (int32_t g = 0; g < n_groups; g++) groups[g] = group_of(w, expert, first + g);
-    for (int32_t g = 0; g < n_groups; g += wide) {
+    for (int32_t g = 0; g < n_groups; g++) {
 #define BODY(column, n)                                                                                                \
     do {                                                                                                               \
-        multiply_groups(e, w, groups + g, wide, &in, column, n, out);                                                  \
-        for (int32_t i = 0; i < wide; i++) {                                                                           \
-            float *rows = y[g + i][start + (column)];                                                                  \
-            memcpy(rows, out + i * (n) * EI_LANES, (size_t)(n) * EI_LANES * sizeof *rows);                             \
-            finish_products(bias, scale, w, expert, first + g + i, n, rows);                                           \
-        }                                                                                                              \
+        float *out = y[g][start + (column)];                                                                           \
+        products(e, w, expert, first + g, &in, column, n, out);                                                        \
+        finish_products(vector_of(e, op->vec[0]), vector_of(e, op->vec[1]), w, expert, first + g, n, out);             \
     } while (0)
         EACH_COLUMNS(e, in.n_tokens, 0, (in.n_tokens + EI_TILE - 1) / EI_TILE, BODY)
 #undef BODY

@@ -19,28 +19,61 @@ static int32_t per_chunk(const ei_exec *e, int32_t n) {
     return min_i32(MOST_GROUPS, max_i32(1, n / (e->n_threads * CHUNKS_PER_THREAD)));
 }
 
-/* One or two tokens take several groups at once. Those of a matrix stand a share of it apart: so many streams of
- * memory are read side by side, which together are faster than one. What is left over is taken group by group. */
-static bool are_few(const ei_exec *e, int32_t n_tokens) {
-    return n_tokens <= min_i32(EI_FEW_COLUMNS, e->kernels->max_columns);
+/* One or two tokens wait for memory, and several streams of it side by side are faster than one (csrc/roofs.c measures
+ * both). So the groups of a matrix are taken in bundles of groups that stand a share of the matrix apart, and while one
+ * bundle is computed the next is fetched, all its groups at once. What is left over is taken group by group. */
+enum { BUNDLE_BYTES = 200 << 10 }; /* two bundles fit in L2 */
+
+static bool are_few(const ei_exec *e, const ei_op *op) {
+    return e->acts.at[op->acts_in].acts.n_tokens <= min_i32(EI_FEW_COLUMNS, e->kernels->max_columns);
 }
 
 typedef struct {
+    const ei_weight *w;
+    int32_t part;
     int32_t wide;  /* groups of a bundle */
     int32_t share; /* bundle i: groups i, share + i, 2*share + i, ... */
     int32_t n;     /* bundles, those of one group included */
-} bundles;
+    int32_t index; /* the bundle in question */
+} bundle;
 
-static bundles bundles_of(const ei_exec *e, const ei_op *op, const ei_weight *w) {
-    int32_t n_tokens = e->acts.at[op->acts_in].acts.n_tokens;
-    int32_t wide = are_few(e, n_tokens) ? min_i32(EI_MOST_GROUPS, w->n_groups) : 1, share = w->n_groups / wide;
-    return (bundles){wide, share, share + w->n_groups % wide};
+static bundle bundles_of(const ei_exec *e, const ei_op *op, int32_t part) {
+    const ei_weight *w = &e->weights.at[op->weight[part]];
+    int32_t wide = are_few(e, op) ? EI_STREAMS : 1;
+    while (wide > 1 && ((size_t)wide * w->group_bytes > BUNDLE_BYTES || wide > w->n_groups)) wide /= 2;
+    int32_t share = w->n_groups / wide;
+    return (bundle){.w = w, .part = part, .wide = wide, .share = share, .n = share + w->n_groups % wide};
 }
 
 static int32_t n_bundles(const ei_exec *e, const ei_op *op) {
     int32_t n = 0;
-    for (int i = 0; i < 3 && op->weight[i] >= 0; i++) n += bundles_of(e, op, &e->weights.at[op->weight[i]]).n;
+    for (int i = 0; i < 3 && op->weight[i] >= 0; i++) n += bundles_of(e, op, i).n;
     return n;
+}
+
+/* Bundle i of all the parts. */
+static bundle bundle_at(const ei_exec *e, const ei_op *op, int32_t i) {
+    bundle b = bundles_of(e, op, 0);
+    while (i >= b.n) {
+        i -= b.n;
+        b = bundles_of(e, op, b.part + 1);
+    }
+    b.index = i;
+    return b;
+}
+
+static int32_t groups_in(const bundle *b) { return b->index < b->share ? b->wide : 1; }
+
+static int32_t group_of(const bundle *b, int32_t g) {
+    return b->index < b->share ? b->index + g * b->share : b->share * (b->wide - 1) + b->index;
+}
+
+/* Where to read ahead from while group g of a bundle is computed, so that `next` is there at its end. */
+static void fetch_bundle(const bundle *next, int32_t g, const char *fetch[EI_STREAMS]) {
+    int32_t n = groups_in(next);
+    size_t piece = next->w->group_bytes / EI_STREAMS;
+    for (int32_t s = 0; s < EI_STREAMS; s++)
+        fetch[s] = (const char *)group_at(next->w, group_of(next, s % n)) + piece * (size_t)(s / n * n + g % n);
 }
 
 /* out: 16 rows of n tokens; a whole group without bias or residual is only copied */
@@ -63,29 +96,38 @@ static void store_rows(ei_exec *e, const ei_op *op, int part, int32_t group, int
     }
 }
 
-/* Bundle `index` of part `part` by all the tokens of the step, two at most when the bundle is wide. */
-static void bundle(ei_exec *e, const ei_op *op, int part, int32_t index, int32_t tile) {
-    const ei_weight *w = &e->weights.at[op->weight[part]];
+/* A bundle by one or two tokens. */
+static void few_tokens(ei_exec *e, const ei_op *op, const bundle *b, const bundle *next) {
     const ei_acts *acts = &e->acts.at[op->acts_in].acts;
-    const ei_matmul_fn *matmul = kernels_of(e, w, acts);
-    bundles b = bundles_of(e, op, w);
-    int32_t width = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE), most = e->kernels->max_columns;
-    float out[EI_TILE * EI_LANES] __attribute__((aligned(64)));
-    const void *groups[EI_MOST_GROUPS];
-    if (b.wide > 1 && index < b.share) {
-        for (int32_t g = 0; g < b.wide; g++) groups[g] = group_at(w, index + g * b.share);
-        matmul[width - 1](groups, b.wide, acts, tile, 0, out);
-        for (int32_t g = 0; g < b.wide; g++)
-            store_rows(e, op, part, index + g * b.share, 0, width, out + g * width * EI_LANES);
-        return;
+    const char *fetch[EI_STREAMS];
+    float out[EI_FEW_COLUMNS * EI_LANES] __attribute__((aligned(64)));
+    for (int32_t g = 0; g < groups_in(b); g++) {
+        int32_t group = group_of(b, g);
+        fetch_bundle(next, g, fetch);
+        kernels_of(e, b->w, acts)[acts->n_tokens - 1](group_at(b->w, group), fetch, acts, 0, 0, out);
+        store_rows(e, op, b->part, group, 0, acts->n_tokens, out);
     }
-    int32_t group = b.wide > 1 ? b.share * (b.wide - 1) + index : index;
-    groups[0] = group_at(w, group);
+}
+
+/* A group by the tokens of a tile. */
+static void tile_of_tokens(ei_exec *e, const ei_op *op, const bundle *b, int32_t tile) {
+    const ei_acts *acts = &e->acts.at[op->acts_in].acts;
+    int32_t width = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE), most = e->kernels->max_columns;
+    const uint8_t *x = group_at(b->w, b->index);
+    const char *fetch[EI_STREAMS];
+    float out[EI_TILE * EI_LANES] __attribute__((aligned(64)));
+    ei_fetch_group(x + b->w->group_bytes, b->w->group_bytes, fetch);
     for (int32_t c = 0; c < width; c += most) {
         int32_t n = min_i32(most, width - c);
-        matmul[n - 1](groups, 1, acts, tile, c, out);
-        store_rows(e, op, part, group, tile * EI_TILE + c, n, out);
+        kernels_of(e, b->w, acts)[n - 1](x, fetch, acts, tile, c, out);
+        store_rows(e, op, b->part, b->index, tile * EI_TILE + c, n, out);
     }
+}
+
+/* The bundle after i in a chunk's range; at its end the first of the chunk that this thread will likely get next. */
+static int32_t after(const ei_exec *e, int32_t i, int32_t last, int32_t per, int32_t total) {
+    int32_t next = i + 1 < last ? i + 1 : i + 1 + per * (e->n_threads - 1);
+    return next < total ? next : i;
 }
 
 static void matmul_chunk(void *context, const void *op_, int32_t chunk, int32_t thread) {
@@ -94,40 +136,46 @@ static void matmul_chunk(void *context, const void *op_, int32_t chunk, int32_t 
     (void)thread;
     int32_t n_tokens = e->acts.at[op->acts_in].acts.n_tokens, total = n_bundles(e, op), per = per_chunk(e, total);
     int32_t first = chunk * per, last = min_i32(first + per, total);
-    for (int32_t tile = 0; tile * EI_TILE < n_tokens; tile++) {
-        int32_t part = 0, before = 0, n = bundles_of(e, op, &e->weights.at[op->weight[0]]).n;
+    if (are_few(e, op)) {
         for (int32_t i = first; i < last; i++) {
-            while (i - before >= n) {
-                before += n;
-                n = bundles_of(e, op, &e->weights.at[op->weight[++part]]).n;
-            }
-            bundle(e, op, part, i - before, tile);
+            bundle b = bundle_at(e, op, i), next = bundle_at(e, op, after(e, i, last, per, total));
+            few_tokens(e, op, &b, &next);
         }
+        return;
     }
+    for (int32_t tile = 0; tile * EI_TILE < n_tokens; tile++)
+        for (int32_t i = first; i < last; i++) {
+            bundle b = bundle_at(e, op, i);
+            tile_of_tokens(e, op, &b, tile);
+        }
 }
 
-/* The 32 rows of gate (h[0]) and of up (h[1]) of a unit, by n tokens. */
-static void gate_and_up(ei_exec *e, const ei_op *op, int32_t unit, int32_t tile, int32_t column, int32_t n,
-                        float h[2][EI_TILE][EI_BLOCK]) {
+static const uint8_t *unit_group(const ei_exec *e, const ei_op *op, int32_t unit, int32_t g) {
+    return group_at(&e->weights.at[op->weight[g / UNIT]], unit * UNIT + g % UNIT);
+}
+
+/* The 32 rows of gate (h[0]) and of up (h[1]) of a unit, by n tokens; `next` is the unit to come. */
+static void gate_and_up(ei_exec *e, const ei_op *op, int32_t unit, int32_t next, int32_t tile, int32_t column,
+                        int32_t n, float h[2][EI_TILE][EI_BLOCK]) {
     const ei_acts *acts = &e->acts.at[op->acts_in].acts;
-    const ei_weight *w[2] = {&e->weights.at[op->weight[0]], &e->weights.at[op->weight[1]]};
+    const char *fetch[EI_STREAMS];
     float out[EI_TILE * EI_LANES] __attribute__((aligned(64)));
-    const void *groups[2 * UNIT];
-    for (int32_t g = 0; g < 2 * UNIT; g++) groups[g] = group_at(w[g / UNIT], unit * UNIT + g % UNIT);
-    int32_t wide = are_few(e, acts->n_tokens) && w[0]->format == w[1]->format ? 2 * UNIT : 1;
-    for (int32_t first = 0; first < 2 * UNIT; first += wide) {
-        kernels_of(e, w[first / UNIT], acts)[n - 1](groups + first, wide, acts, tile, column, out);
-        for (int32_t i = 0; i < wide * n; i++) {
-            int32_t g = first + i / n;
-            memcpy(h[g / UNIT][i % n] + g % UNIT * EI_LANES, out + i * EI_LANES, EI_LANES * sizeof *out);
-        }
+    _Static_assert(2 * UNIT == EI_STREAMS, "each group of the next unit is a stream");
+    for (int32_t g = 0; g < 2 * UNIT; g++) {
+        const ei_weight *w = &e->weights.at[op->weight[g / UNIT]];
+        for (int32_t s = 0; s < EI_STREAMS; s++)
+            fetch[s] = (const char *)unit_group(e, op, next, s) + w->group_bytes / EI_STREAMS * (size_t)g;
+        kernels_of(e, w, acts)[n - 1](unit_group(e, op, unit, g), fetch, acts, tile, column, out);
+        for (int32_t t = 0; t < n; t++)
+            memcpy(h[g / UNIT][t] + g % UNIT * EI_LANES, out + t * EI_LANES, EI_LANES * sizeof *out);
     }
 }
 
 /* 32 rows of gate and up make one block of the next activations, so it is quantized where it was computed. */
-static void gated_unit(ei_exec *e, const ei_op *op, int32_t unit, int32_t tile, int32_t column, int32_t n) {
+static void gated_unit(ei_exec *e, const ei_op *op, int32_t unit, int32_t next, int32_t tile, int32_t column,
+                       int32_t n) {
     float h[2][EI_TILE][EI_BLOCK] __attribute__((aligned(64)));
-    gate_and_up(e, op, unit, tile, column, n, h);
+    gate_and_up(e, op, unit, next, tile, column, n, h);
     for (int32_t t = 0; t < n; t++) {
         e->kernels->gated(op->fn, h[0][t], h[1][t], h[0][t], EI_BLOCK);
         e->kernels->quantize_part(h[0][t], tile * EI_TILE + column + t, unit * EI_BLOCK, 1,
@@ -144,8 +192,10 @@ static void gated_chunk(void *context, const void *op_, int32_t chunk, int32_t t
     int32_t first = chunk * per, last = min_i32(first + per, total);
     for (int32_t tile = 0; tile * EI_TILE < n_tokens; tile++) {
         int32_t width = min_i32(EI_TILE, n_tokens - tile * EI_TILE);
-        for (int32_t unit = first; unit < last; unit++)
-            for (int32_t c = 0; c < width; c += most) gated_unit(e, op, unit, tile, c, min_i32(most, width - c));
+        for (int32_t unit = first; unit < last; unit++) {
+            int32_t next = after(e, unit, last, per, total);
+            for (int32_t c = 0; c < width; c += most) gated_unit(e, op, unit, next, tile, c, min_i32(most, width - c));
+        }
     }
 }
 

@@ -13,46 +13,45 @@ typedef void (*unpack_fn)(const void *rows, int32_t n_rows, ei_codes *out);
 EI_INLINE void codebook(unpack_fn unpack, size_t block_bytes, KERNEL_ARGUMENTS) {
     ei_codes unpacked __attribute__((aligned(64)));
     const ei_codes *b = &unpacked;
-    EACH_GROUP {
-        const uint8_t *rows = groups[g];
-        columns c = columns_at(acts, tile, column);
-        const size_t stride = c.stride;
-        vf acc[EI_MAX_COLUMNS];
-        EACH_COLUMN acc[t] = vf_zero();
-        for (int32_t k = acts->width / 256; k > 0; k--, rows += EI_LANES * block_bytes) {
-            vf u[EI_MAX_COLUMNS];
-            EACH_COLUMN u[t] = vf_zero();
-            unpack(rows, EI_LANES, &unpacked);
-            for (int j = 0; j < 8; j++) {
-                EI_UNROLL for (int half = 0; half < 2; half++) {
-                    RUN_OF_16(codes, b, j, half, EI_CODEBOOK_LARGEST + EI_SIGNED_BIAS, s8, va_flush)
-                    UNBIASED(EI_CODEBOOK_LARGEST + EI_SIGNED_BIAS, EI_SIGNED_BIAS, half)
-                    vf scale = vf_from_vi(vi_from_u8(b->scales[2 * j + half]));
-                    EACH_COLUMN {
-                        vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);
-                        u[t] = vf_fma(vf_mul(dots[t], scale), d, u[t]);
-                    }
+    const uint8_t *rows = group;
+    (void)fetch;
+    columns c = columns_at(acts, tile, column);
+    const size_t stride = c.stride;
+    vf acc[EI_MAX_COLUMNS];
+    EACH_COLUMN acc[t] = vf_zero();
+    for (int32_t k = acts->width / 256; k > 0; k--, rows += EI_LANES * block_bytes) {
+        vf u[EI_MAX_COLUMNS];
+        EACH_COLUMN u[t] = vf_zero();
+        unpack(rows, EI_LANES, &unpacked);
+        for (int j = 0; j < 8; j++) {
+            EI_UNROLL for (int half = 0; half < 2; half++) {
+                RUN_OF_16(codes, b, j, half, EI_CODEBOOK_LARGEST + EI_SIGNED_BIAS, s8, va_flush)
+                UNBIASED(EI_CODEBOOK_LARGEST + EI_SIGNED_BIAS, EI_SIGNED_BIAS, half)
+                vf scale = vf_from_vi(vi_from_u8(b->scales[2 * j + half]));
+                EACH_COLUMN {
+                    vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);
+                    u[t] = vf_fma(vf_mul(dots[t], scale), d, u[t]);
                 }
-                NEXT_32;
             }
-            vf w = vf_load(b->w);
-            EACH_COLUMN acc[t] = vf_fma(u[t], w, acc[t]);
+            NEXT_32;
         }
-        EACH_COLUMN vf_store(out + 16 * (g * n_columns + t), acc[t]);
+        vf w = vf_load(b->w);
+        EACH_COLUMN acc[t] = vf_fma(u[t], w, acc[t]);
     }
+    EACH_COLUMN vf_store(out + 16 * t, acc[t]);
 }
 
 #define CODEBOOK_BODY(n, precision, fine)                                                                              \
-    static void EI_FN(codebook_##precision##_##n)(unpack_fn unpack, size_t block_bytes, const void *const *groups,     \
-                                                  int32_t n_groups, const ei_acts *acts, int32_t tile, int32_t column, \
-                                                  float *out) {                                                        \
-        codebook(unpack, block_bytes, groups, n_groups, acts, tile, column, out, n, fine);                             \
+    static void EI_FN(codebook_##precision##_##n)(unpack_fn unpack, size_t block_bytes, const void *group,             \
+                                                  const char *const *fetch, const ei_acts *acts, int32_t tile,         \
+                                                  int32_t column, float *out) {                                        \
+        codebook(unpack, block_bytes, group, fetch, acts, tile, column, out, n, fine);                                 \
     }
 #define CODEBOOK_FN(n, name, precision)                                                                                \
-    static void COLUMNS_NAME(name, precision, n)(const void *const *groups, int32_t n_groups, const ei_acts *acts,     \
+    static void COLUMNS_NAME(name, precision, n)(const void *group, const char *const *fetch, const ei_acts *acts,     \
                                                  int32_t tile, int32_t column, float *out) {                           \
         EI_FN(codebook_##precision##_##n)                                                                              \
-        ((unpack_fn)ei_unpack_##name, sizeof(block_##name), groups, n_groups, acts, tile, column, out);                \
+        ((unpack_fn)ei_unpack_##name, sizeof(block_##name), group, fetch, acts, tile, column, out);                    \
     }
 
 /* ---- 4-bit floats ---- */
@@ -83,13 +82,12 @@ EI_INLINE vf half_ue4m3(const uint8_t *d) {
 EI_INLINE void float4_mxfp4(KERNEL_ARGUMENTS) {
     KERNEL_BEGIN(mxfp4)
     for (int32_t k = acts->width / EI_BLOCK; k > 0; k--) {
-        EACH_GROUP {
-            if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b[g], sizeof **b, 0, 1);
-            SUB_32(mxfp4, 2 * EI_FP4_BIAS, u8, EI_FP4_BIAS)
-            vf scale = half_e8m0(b[g]->e);
-            EACH_COLUMN acc[g][t] = vf_fma(sub[t], scale, acc[g][t]);
-            b[g]++;
-        }
+        if (FETCHES) fetch_part(fetch_at, sizeof *b, 0, 1);
+        SUB_32(mxfp4, 2 * EI_FP4_BIAS, u8, EI_FP4_BIAS)
+        vf scale = half_e8m0(b->e);
+        EACH_COLUMN acc[t] = vf_fma(sub[t], scale, acc[t]);
+        NEXT_FETCH
+        b++;
         NEXT_32;
     }
     KERNEL_END
@@ -98,21 +96,20 @@ EI_INLINE void float4_nvfp4(KERNEL_ARGUMENTS) {
     KERNEL_BEGIN(nvfp4)
     for (int32_t k = acts->width / 64; k > 0; k--) {
         for (int j = 0; j < 2; j++) {
-            EACH_GROUP {
-                if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b[g], sizeof **b, j, 2);
-                EI_UNROLL for (int half = 0; half < 2; half++) {
-                    RUN_OF_16(nvfp4, b[g], j, half, 2 * EI_FP4_BIAS, u8, va_flush)
-                    UNBIASED(2 * EI_FP4_BIAS, EI_FP4_BIAS, half)
-                    vf scale = half_ue4m3(b[g]->d[2 * j + half]);
-                    EACH_COLUMN {
-                        vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);
-                        acc[g][t] = vf_fma(vf_mul(dots[t], d), scale, acc[g][t]);
-                    }
+            if (FETCHES) fetch_part(fetch_at, sizeof *b, j, 2);
+            EI_UNROLL for (int half = 0; half < 2; half++) {
+                RUN_OF_16(nvfp4, b, j, half, 2 * EI_FP4_BIAS, u8, va_flush)
+                UNBIASED(2 * EI_FP4_BIAS, EI_FP4_BIAS, half)
+                vf scale = half_ue4m3(b->d[2 * j + half]);
+                EACH_COLUMN {
+                    vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);
+                    acc[t] = vf_fma(vf_mul(dots[t], d), scale, acc[t]);
                 }
             }
             NEXT_32;
         }
-        EACH_GROUP b[g]++;
+        NEXT_FETCH
+        b++;
     }
     KERNEL_END
 }

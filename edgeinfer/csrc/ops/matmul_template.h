@@ -2,9 +2,7 @@
  *
  * The including file defines EI_ISA, EI_FN and the verbs (isa/scalar_verbs.h). The law is in formats.h.
  * Rows stand in lanes, so nothing is ever reduced across lanes; a weight k-group is unpacked once and meets every
- * column's activations. `n_columns` is a constant after inlining: each count is its own function. Many tokens take one
- * group at a time; one or two, which wait for memory, take several groups that lie far apart, step by step, so that
- * several streams are read at once.
+ * column's activations. `n_columns` is a constant after inlining: each count is its own function.
  */
 #include "matmul_codes_template.h"
 
@@ -33,16 +31,21 @@ EI_INLINE columns columns_at(const ei_acts *acts, int32_t tile, int32_t column) 
 
 /* ---- reading ahead ---- */
 
-/* So many columns are bound by memory: they take several groups at once, and what the hardware fetches by itself does
- * not keep up with a loop that computes: without this, 1.4 times slower on Zen 3. Nearer or further, into L1 or L2,
- * made no difference. */
-enum { EI_FETCH_BYTES = 2048, EI_FETCH_COLUMNS = EI_FEW_COLUMNS };
+/* So many columns are bound by memory. What the hardware fetches by itself does not keep up with a loop that computes,
+ * and one stream is slower than several that lie far apart: while a block is computed, a quarter of a block is asked
+ * for at each of the EI_STREAMS places the caller names. Into L2: L1 holds what is being read. */
+#define FETCHES (n_columns <= EI_FEW_COLUMNS)
 
-/* Fetch the lines of part `part` of `parts` of the block that lies EI_FETCH_BYTES further. */
-EI_INLINE void fetch_part(const void *block, size_t bytes, int part, int parts) {
-    const char *at = (const char *)block + EI_FETCH_BYTES + bytes * (size_t)part / (size_t)parts;
-    EI_UNROLL for (size_t i = 0; i < bytes / (size_t)parts; i += 64) __builtin_prefetch(at + i, 0, 2);
+/* Part `part` of `parts` of the lines that belong to a block of so many bytes. */
+EI_INLINE void fetch_part(const char *const *at, size_t bytes, int part, int parts) {
+    size_t lines = (bytes / EI_STREAMS / (size_t)parts + 63) / 64, first = lines * (size_t)part;
+    EI_UNROLL for (int s = 0; s < EI_STREAMS; s++) {
+        EI_UNROLL for (size_t i = 0; i < lines; i++) __builtin_prefetch(at[s] + 64 * (first + i), 0, 2);
+    }
 }
+
+#define NEXT_FETCH                                                                                                     \
+    if (FETCHES) { EI_UNROLL for (int s = 0; s < EI_STREAMS; s++) fetch_at[s] += sizeof *b / EI_STREAMS; }
 
 /* ---- runs of 16 ---- */
 
@@ -102,25 +105,24 @@ EI_INLINE void fetch_part(const void *block, size_t bytes, int part, int parts) 
     c.d += 2 * stride, c.sums += 2 * stride, c.ds += stride
 
 #define KERNEL_BEGIN(name)                                                                                             \
-    const x_##name *b[EI_MOST_GROUPS];                                                                                 \
-    EACH_GROUP b[g] = groups[g];                                                                                       \
+    const x_##name *b = group;                                                                                         \
     columns c = columns_at(acts, tile, column);                                                                        \
     const size_t stride = c.stride;                                                                                    \
-    vf acc[EI_MOST_GROUPS][EI_MAX_COLUMNS];                                                                            \
-    EACH_GROUP EACH_COLUMN acc[g][t] = vf_zero();
-#define KERNEL_END EACH_GROUP EACH_COLUMN vf_store(out + 16 * (g * n_columns + t), acc[g][t]);
+    const char *fetch_at[EI_STREAMS] = {fetch[0], fetch[1], fetch[2], fetch[3]};                                       \
+    vf acc[EI_MAX_COLUMNS];                                                                                            \
+    EACH_COLUMN acc[t] = vf_zero();
+#define KERNEL_END EACH_COLUMN vf_store(out + 16 * t, acc[t]);
 #define KERNEL_ARGUMENTS                                                                                               \
-    const void *const *groups, const int32_t n_groups, const ei_acts *acts, int32_t tile, int32_t column, float *out,  \
+    const void *group, const char *const *fetch, const ei_acts *acts, int32_t tile, int32_t column, float *out,        \
         const int n_columns, const int fine
-#define EACH_GROUP for (int32_t g = 0; g < n_groups; g++)
 
 /* ---- blocks of 32 ---- */
 
-/* sub[t] = dots_a * d_a, then fma(dots_b, d_b), of the block of 32 at b[g] */
+/* sub[t] = dots_a * d_a, then fma(dots_b, d_b), of the block of 32 at b */
 #define SUB_32(name, BOUND, DOT, BIAS)                                                                                 \
     vf sub[EI_MAX_COLUMNS];                                                                                            \
     EI_UNROLL for (int half = 0; half < 2; half++) {                                                                   \
-        RUN_OF_16(name, b[g], 0, half, BOUND, DOT, va_flush)                                                           \
+        RUN_OF_16(name, b, 0, half, BOUND, DOT, va_flush)                                                              \
         UNBIASED(BOUND, BIAS, half)                                                                                    \
         EACH_COLUMN {                                                                                                  \
             vf d = vf_set(c.d[(size_t)half * stride + (size_t)t]);                                                     \
@@ -132,20 +134,18 @@ EI_INLINE void fetch_part(const void *block, size_t bytes, int part, int parts) 
     EI_INLINE void block32_##name(KERNEL_ARGUMENTS) {                                                                  \
         KERNEL_BEGIN(name)                                                                                             \
         for (int32_t k = acts->width / EI_BLOCK; k > 0; k--) {                                                         \
-            EACH_GROUP {                                                                                               \
-                if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b[g], sizeof **b, 0, 1);                                 \
-                SUB_32(name, BOUND, DOT, BIAS)                                                                         \
-                vf scale = vf_from_f16(b[g]->d);                                                                       \
-                EACH_COLUMN acc[g][t] = vf_fma(sub[t], scale, acc[g][t]);                                              \
-                MIN b[g]++;                                                                                            \
-            }                                                                                                          \
+            if (FETCHES) fetch_part(fetch_at, sizeof *b, 0, 1);                                                        \
+            SUB_32(name, BOUND, DOT, BIAS)                                                                             \
+            vf scale = vf_from_f16(b->d);                                                                              \
+            EACH_COLUMN acc[t] = vf_fma(sub[t], scale, acc[t]);                                                        \
+            MIN NEXT_FETCH b++;                                                                                        \
             NEXT_32;                                                                                                   \
         }                                                                                                              \
         KERNEL_END                                                                                                     \
     }
 #define ADD_MIN                                                                                                        \
-    vf min = vf_from_f16(b[g]->m);                                                                                     \
-    EACH_COLUMN acc[g][t] = vf_fma(min, vf_set(c.ds[t]), acc[g][t]);
+    vf min = vf_from_f16(b->m);                                                                                        \
+    EACH_COLUMN acc[t] = vf_fma(min, vf_set(c.ds[t]), acc[t]);
 
 BLOCK32(q4_0, 15, u8, 8, )
 BLOCK32(q4_1, 15, u8, 0, ADD_MIN)
@@ -158,55 +158,49 @@ BLOCK32(iq4_nl, 127, s8, EI_SIGNED_BIAS, )
 
 /* One run of a sub-block, u = fma(scale * dot, d, u). With 8-bit activations scale * dot is an exact float however it
  * comes about: below 64 * 127 * 16 * 128, and a bias times the scale times the sum is as well. */
-#define SCALED_FLUSH(sum, run) va_flush_by(sum, run, s[g].by[at])
+#define SCALED_FLUSH(sum, run) va_flush_by(sum, run, s.by[at])
 #define SCALED_RUN(name, half, AT, BOUND, DOT, BIAS)                                                                   \
     const int at = AT;                                                                                                 \
     vf scaled[EI_MAX_COLUMNS];                                                                                         \
     if (fine) {                                                                                                        \
-        RUN_OF_16(name, b[g], j, half, BOUND, DOT, va_flush)                                                           \
+        RUN_OF_16(name, b, j, half, BOUND, DOT, va_flush)                                                              \
         UNBIASED(BOUND, BIAS, half)                                                                                    \
-        EACH_COLUMN scaled[t] = vf_mul(dots[t], s[g].scale[at]);                                                       \
+        EACH_COLUMN scaled[t] = vf_mul(dots[t], s.scale[at]);                                                          \
     } else {                                                                                                           \
-        RUN_OF_16(name, b[g], j, half, BOUND, DOT, SCALED_FLUSH)                                                       \
+        RUN_OF_16(name, b, j, half, BOUND, DOT, SCALED_FLUSH)                                                          \
         EACH_COLUMN {                                                                                                  \
-            scaled[t] = vs_scaled(isum[t], s[g].by[at]);                                                               \
-            if (BIAS) scaled[t] = vf_fnma(s[g].biased[at], vf_set(c.sums[(half) * stride + (size_t)t]), scaled[t]);    \
+            scaled[t] = vs_scaled(isum[t], s.by[at]);                                                                  \
+            if (BIAS) scaled[t] = vf_fnma(s.biased[at], vf_set(c.sums[(half) * stride + (size_t)t]), scaled[t]);       \
         }                                                                                                              \
     }                                                                                                                  \
     EACH_COLUMN {                                                                                                      \
         vf d = vf_set(c.d[(size_t)(half) * stride + (size_t)t]);                                                       \
-        u[g][t] = vf_fma(scaled[t], d, u[g][t]);                                                                       \
+        u[t] = vf_fma(scaled[t], d, u[t]);                                                                             \
     }
 
 #define SUPER(name, SUB_BLOCKS, SUPER_MIN)                                                                             \
     EI_INLINE void super_##name(KERNEL_ARGUMENTS) {                                                                    \
         KERNEL_BEGIN(name)                                                                                             \
         for (int32_t k = acts->width / 256; k > 0; k--) {                                                              \
-            super s[EI_MOST_GROUPS];                                                                                   \
-            vf u[EI_MOST_GROUPS][EI_MAX_COLUMNS], v[EI_MOST_GROUPS][EI_MAX_COLUMNS];                                   \
-            EACH_GROUP {                                                                                               \
-                scales_##name(b[g], &s[g]);                                                                            \
-                EACH_COLUMN u[g][t] = v[g][t] = vf_zero();                                                             \
-            }                                                                                                          \
+            super s;                                                                                                   \
+            vf u[EI_MAX_COLUMNS], v[EI_MAX_COLUMNS];                                                                   \
+            scales_##name(b, &s);                                                                                      \
+            EACH_COLUMN u[t] = v[t] = vf_zero();                                                                       \
             for (int j = 0; j < 8; j++) {                                                                              \
-                EACH_GROUP {                                                                                           \
-                    if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b[g], sizeof **b, j, 8);                             \
-                    SUB_BLOCKS                                                                                         \
-                }                                                                                                      \
+                if (FETCHES) fetch_part(fetch_at, sizeof *b, j, 8);                                                    \
+                SUB_BLOCKS                                                                                             \
                 NEXT_32;                                                                                               \
             }                                                                                                          \
-            EACH_GROUP {                                                                                               \
-                vf scale = vf_from_f16(b[g]->d);                                                                       \
-                EACH_COLUMN acc[g][t] = vf_fma(u[g][t], scale, acc[g][t]);                                             \
-                SUPER_MIN b[g]++;                                                                                      \
-            }                                                                                                          \
+            vf scale = vf_from_f16(b->d);                                                                              \
+            EACH_COLUMN acc[t] = vf_fma(u[t], scale, acc[t]);                                                          \
+            SUPER_MIN NEXT_FETCH b++;                                                                                  \
         }                                                                                                              \
         KERNEL_END                                                                                                     \
     }
 /* one sub-block of 32 with its scale; MIN: its min */
 #define ONE_32(name, BOUND, DOT, BIAS, MIN)                                                                            \
     EI_UNROLL for (int half = 0; half < 2; half++){SCALED_RUN(name, half, j, BOUND, DOT, BIAS)} MIN
-#define MIN_32 EACH_COLUMN v[g][t] = vf_fma(s[g].min[j], vf_set(c.ds[t]), v[g][t]);
+#define MIN_32 EACH_COLUMN v[t] = vf_fma(s.min[j], vf_set(c.ds[t]), v[t]);
 /* two sub-blocks of 16, each with its scale */
 #define TWO_16(name, BOUND, DOT, BIAS, MIN)                                                                            \
     EI_UNROLL for (int half = 0; half < 2; half++) {                                                                   \
@@ -217,11 +211,11 @@ BLOCK32(iq4_nl, 127, s8, EI_SIGNED_BIAS, )
     EACH_COLUMN {                                                                                                      \
         vf ds =                                                                                                        \
             vf_mul(vf_set(c.d[(size_t)half * stride + (size_t)t]), vf_set(c.sums[(size_t)half * stride + (size_t)t])); \
-        v[g][t] = vf_fma(s[g].min[at], ds, v[g][t]);                                                                   \
+        v[t] = vf_fma(s.min[at], ds, v[t]);                                                                            \
     }
 #define END_MIN                                                                                                        \
-    vf dmin = vf_from_f16(b[g]->dmin);                                                                                 \
-    EACH_COLUMN acc[g][t] = vf_fnma(v[g][t], dmin, acc[g][t]);
+    vf dmin = vf_from_f16(b->dmin);                                                                                    \
+    EACH_COLUMN acc[t] = vf_fnma(v[t], dmin, acc[t]);
 
 SUPER(q2_k, TWO_16(q2_k, 3, u8, 0, MIN_16), END_MIN)
 SUPER(q3_k, TWO_16(q3_k, 7, u8, 4, ), )
@@ -237,12 +231,11 @@ SUPER(iq4_xs, ONE_32(iq4_xs, 127, s8, EI_SIGNED_BIAS, ), )
         KERNEL_BEGIN(name)                                                                                             \
         (void)fine;                                                                                                    \
         for (int32_t k = acts->width; k > 0; k--, c.x += stride) {                                                     \
-            EACH_GROUP {                                                                                               \
-                if (n_columns <= EI_FETCH_COLUMNS) fetch_part(b[g], sizeof **b, 0, 1);                                 \
-                vf w = LOAD(b[g]->w);                                                                                  \
-                EACH_COLUMN acc[g][t] = vf_fma(w, vf_set(c.x[t]), acc[g][t]);                                          \
-                b[g]++;                                                                                                \
-            }                                                                                                          \
+            if (FETCHES && k % 8 == 0) fetch_part(fetch_at, 8 * sizeof *b, 0, 1);                                      \
+            vf w = LOAD(b->w);                                                                                         \
+            EACH_COLUMN acc[t] = vf_fma(w, vf_set(c.x[t]), acc[t]);                                                    \
+            NEXT_FETCH                                                                                                 \
+            b++;                                                                                                       \
         }                                                                                                              \
         KERNEL_END                                                                                                     \
     }
@@ -256,9 +249,9 @@ FLOATS(bf16, vf_from_bf16)
 
 #define COLUMNS_NAME(name, precision, n) EI_FN(matmul_##name##_##precision##_##n)
 #define COLUMNS_FN(n, kind, name, precision, fine)                                                                     \
-    static void COLUMNS_NAME(name, precision, n)(const void *const *groups, int32_t n_groups, const ei_acts *acts,     \
+    static void COLUMNS_NAME(name, precision, n)(const void *group, const char *const *fetch, const ei_acts *acts,     \
                                                  int32_t tile, int32_t column, float *out) {                           \
-        kind##_##name(groups, n <= EI_FETCH_COLUMNS ? n_groups : 1, acts, tile, column, out, n, fine);                 \
+        kind##_##name(group, fetch, acts, tile, column, out, n, fine);                                                 \
     }
 #if EI_MAX_COLUMNS == 8
 #define EACH_COUNT(X, ...)                                                                                             \

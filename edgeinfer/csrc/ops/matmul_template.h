@@ -276,21 +276,35 @@ FLOATS(bf16, vf_from_bf16)
     EACH_COUNT(COLUMNS_FN, kind, name, coarse, 0)                                                                      \
     EACH_COUNT(COLUMNS_FN, kind, name, fine, 1)
 
+/* formats whose widest coarse kernel a level with a matrix product has by pairs of columns */
+#ifdef EI_PAIRS
+#include "matmul_pairs_template.h"
+#define EACH_UNPAIRED(X, ...)                                                                                          \
+    X(1, __VA_ARGS__)                                                                                                  \
+    X(2, __VA_ARGS__)                                                                                                  \
+    X(3, __VA_ARGS__)
+#else
+#define EACH_UNPAIRED EACH_COUNT
+#endif
+#define PAIRED_COLUMNS(kind, name)                                                                                     \
+    EACH_UNPAIRED(COLUMNS_FN, kind, name, coarse, 0)                                                                   \
+    EACH_COUNT(COLUMNS_FN, kind, name, fine, 1)
+
 EACH_COUNT(COLUMNS_FN, floats, f32, coarse, 0)
 EACH_COUNT(COLUMNS_FN, floats, f16, coarse, 0)
 EACH_COUNT(COLUMNS_FN, floats, bf16, coarse, 0)
-INTEGER_COLUMNS(block32, q4_0)
-INTEGER_COLUMNS(block32, q4_1)
-INTEGER_COLUMNS(block32, q5_0)
-INTEGER_COLUMNS(block32, q5_1)
-INTEGER_COLUMNS(block32, q8_0)
-INTEGER_COLUMNS(block32, iq4_nl)
-INTEGER_COLUMNS(super, q2_k)
-INTEGER_COLUMNS(super, q3_k)
-INTEGER_COLUMNS(super, q4_k)
-INTEGER_COLUMNS(super, q5_k)
-INTEGER_COLUMNS(super, q6_k)
-INTEGER_COLUMNS(super, iq4_xs)
+PAIRED_COLUMNS(block32, q4_0)
+PAIRED_COLUMNS(block32, q4_1)
+PAIRED_COLUMNS(block32, q5_0)
+PAIRED_COLUMNS(block32, q5_1)
+PAIRED_COLUMNS(block32, q8_0)
+PAIRED_COLUMNS(block32, iq4_nl)
+PAIRED_COLUMNS(super, q2_k)
+PAIRED_COLUMNS(super, q3_k)
+PAIRED_COLUMNS(super, q4_k)
+PAIRED_COLUMNS(super, q5_k)
+PAIRED_COLUMNS(super, q6_k)
+PAIRED_COLUMNS(super, iq4_xs)
 INTEGER_COLUMNS(super, tq2_0)
 INTEGER_COLUMNS(float4, mxfp4)
 INTEGER_COLUMNS(float4, nvfp4)

@@ -106,7 +106,6 @@ EI_INLINE void vi_store(void *p, vi x) {
 }
 EI_INLINE vi vi_add(vi x, vi y) { return HALVES(vi, _mm256_add_epi32, x, y); }
 EI_INLINE vi vi_sub(vi x, vi y) { return HALVES(vi, _mm256_sub_epi32, x, y); }
-EI_INLINE vi vi_mul(vi x, vi y) { return HALVES(vi, _mm256_mullo_epi32, x, y); }
 EI_INLINE vi vi_and(vi x, vi y) { return HALVES(vi, _mm256_and_si256, x, y); }
 EI_INLINE vi vi_or(vi x, vi y) { return HALVES(vi, _mm256_or_si256, x, y); }
 EI_INLINE vi vi_max(vi x, vi y) { return HALVES(vi, _mm256_max_epi32, x, y); }
@@ -238,4 +237,3 @@ EI_INLINE vi vw_dot(vi sum, vw w, const int16_t *x) {
     return sum;
 }
 #endif
-EI_INLINE void ei_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

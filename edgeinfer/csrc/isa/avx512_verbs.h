@@ -109,7 +109,6 @@ EI_INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 EI_INLINE void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
 EI_INLINE vi vi_add(vi x, vi y) { return _mm512_add_epi32(x, y); }
 EI_INLINE vi vi_sub(vi x, vi y) { return _mm512_sub_epi32(x, y); }
-EI_INLINE vi vi_mul(vi x, vi y) { return _mm512_mullo_epi32(x, y); }
 EI_INLINE vi vi_and(vi x, vi y) { return _mm512_and_si512(x, y); }
 EI_INLINE vi vi_or(vi x, vi y) { return _mm512_or_si512(x, y); }
 EI_INLINE vi vi_max(vi x, vi y) { return _mm512_max_epi32(x, y); }
@@ -158,5 +157,4 @@ EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) {
 }
 EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) { return va_dot_u8(sum, w, x); }
 EI_INLINE vi va_flush(vi sum, va x) { return vi_add(sum, x); }
-EI_INLINE void ei_prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 #include "plane_verbs.h"

@@ -75,7 +75,6 @@ EI_INLINE void vi_store(void *p, vi x) {
 }
 EI_INLINE vi vi_add(vi x, vi y) { QUADS(vi, vaddq_s32(x.q[i], y.q[i])); }
 EI_INLINE vi vi_sub(vi x, vi y) { QUADS(vi, vsubq_s32(x.q[i], y.q[i])); }
-EI_INLINE vi vi_mul(vi x, vi y) { QUADS(vi, vmulq_s32(x.q[i], y.q[i])); }
 EI_INLINE vi vi_and(vi x, vi y) { QUADS(vi, vandq_s32(x.q[i], y.q[i])); }
 EI_INLINE vi vi_or(vi x, vi y) { QUADS(vi, vorrq_s32(x.q[i], y.q[i])); }
 EI_INLINE vi vi_max(vi x, vi y) { QUADS(vi, vmaxq_s32(x.q[i], y.q[i])); }
@@ -142,5 +141,4 @@ EI_INLINE va va_dot_s8(va sum, vb w, const int8_t *x) {
 }
 EI_INLINE va va_dot_u8(va sum, vb w, const int8_t *x) { return va_dot_s8(sum, w, x); }
 EI_INLINE vi va_flush(vi sum, va x) { return vi_add(sum, x); }
-EI_INLINE void ei_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 #include "plane_verbs.h"

@@ -147,10 +147,6 @@ EI_INLINE vi vi_sub(vi a, vi b) {
     EACH a.v[i] = (int32_t)((uint32_t)a.v[i] - (uint32_t)b.v[i]);
     return a;
 }
-EI_INLINE vi vi_mul(vi a, vi b) {
-    EACH a.v[i] = (int32_t)((uint32_t)a.v[i] * (uint32_t)b.v[i]);
-    return a;
-}
 EI_INLINE vi vi_and(vi a, vi b) {
     EACH a.v[i] &= b.v[i];
     return a;
@@ -261,4 +257,3 @@ EI_INLINE vi va_flush(vi sum, va a) { return vi_add(sum, a); }
  * Levels with EI_FINE_WORDS widen a vb to words, vw_from_u8 or vw_from_s8, and vw_dot adds the products with the four
  * words at x. */
 #include "plane_verbs.h"
-EI_INLINE void ei_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }

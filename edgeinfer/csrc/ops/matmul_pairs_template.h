@@ -11,15 +11,15 @@ enum { EI_N_PAIRS = EI_MAX_COLUMNS / 2 };
 #define EACH_PAIR              EI_UNROLL for (int t = 0; t < EI_N_PAIRS; t++)
 #define PER_COLUMN(plane, run) pf_columns(c.plane + (run) * stride + (size_t)(2 * t))
 #define PAIRS_BEGIN(name)                                                                                              \
-    (void)n_groups;                                                                                                    \
-    const x_##name *b = *groups;                                                                                       \
+    (void)fetch;                                                                                                       \
+    const x_##name *b = group;                                                                                         \
     columns c = columns_at(acts, tile, column);                                                                        \
     const size_t stride = c.stride;                                                                                    \
     pf acc[EI_N_PAIRS];                                                                                                \
     EACH_PAIR acc[t] = pf_zero();
 #define PAIRS_END EACH_PAIR pf_store(out + 32 * t, acc[t]);
 #define PAIRS_FN(name)                                                                                                 \
-    static void EI_FN(matmul_##name##_coarse_4)(const void *const *groups, int32_t n_groups, const ei_acts *acts,      \
+    static void EI_FN(matmul_##name##_coarse_4)(const void *group, const char *const *fetch, const ei_acts *acts,      \
                                                 int32_t tile, int32_t column, float *out)
 #define PAIRS_NEXT_32 c.q += 32 * stride, c.d += 2 * stride, c.sums += 2 * stride, c.ds += stride
 

@@ -90,7 +90,7 @@ def compiled(
     """Compile the program for steps of up to `n_tokens`, at an instruction set and a precision."""
     tensors = tensors_of(format_name, n_rows)
     limits = Limits(n_ctx=N_TOKENS, n_pages=1, n_batch=n_tokens, n_threads=n_threads)
-    with patch.object(precision, "policy", lambda activations: lambda name: fine):
+    with patch.object(precision, "policy", lambda *program: lambda name: fine):
         return BACKEND.compile(program_of(tensors), tensors, limits, isa_name=level)
 
 

@@ -93,7 +93,7 @@ def load(
             the memory.
         activations: "fine" rounds the activations of every matrix to 15 bits, which stays as close
             to the float32 model as its weights allow and takes up to twice as long for a prompt;
-            "auto" does so where 8 bits lose most.
+            "auto" does so where it costs little.
         backend: "auto" (the fastest that runs here), "native", "jit" or "reference".
         pack: "auto" maps the model's pack, the laid-out weights that `edgeinfer pack` keeps in the
             cache, if there is one; "write" writes it first if there is none; False leaves packs

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from edgeinfer.arch import build_program
+from edgeinfer.kernels import precision
 from edgeinfer.kernels.backend import Executable, Limits
 from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
@@ -92,3 +93,20 @@ def test_nothing_wanted_gives_no_rows(tmp_path: Path) -> None:
         executable = make()
         assert executable.run(one_sequence(TOKENS[:5], 0, [])).shape == (0, tiny.N_VOCAB)
         executable.close()
+
+
+def test_precision_counts_the_experts_a_token_meets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 of 8 experts, three matrices each, in two layers, and what is dense."""
+    options, _ = MODELS["whole blocks"]
+    with tiny.open_model(tmp_path, *tiny.llama(**options)) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+    dense = 2 * (256 * 256 * 2 + 64 * 256 * 2 + 8 * 256) + tiny.N_VOCAB * 256
+    met = dense + 2 * 2 * 3 * 256 * 512
+    for limit, is_small in ((met, True), (met - 1, False)):
+        monkeypatch.setattr(precision, "SMALL", limit)
+        is_fine = precision.policy(program, "auto")
+        assert is_fine("blk.0.attn_q.weight") is is_small
+        assert is_fine("blk.0.ffn_gate_inp.weight")
+        assert not is_fine("blk.0.ffn_up_exps.weight")

@@ -49,12 +49,12 @@ FINE, COARSE = 2e-3, 0.04
 @pytest.fixture
 def activations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Choose the activations: "fine" everywhere, "coarse" everywhere, or "auto"."""
-    policies = {
-        "fine": lambda name: True,
-        "coarse": lambda name: False,
-        "auto": precision.policy("auto"),
-    }
-    monkeypatch.setattr(precision, "policy", lambda activations: policies[request.param])
+    if request.param == "auto":
+        auto = precision.policy
+        monkeypatch.setattr(precision, "policy", lambda program, _: auto(program, "auto"))
+    else:
+        is_fine = request.param == "fine"
+        monkeypatch.setattr(precision, "policy", lambda *program: lambda name: is_fine)
     return str(request.param)
 
 

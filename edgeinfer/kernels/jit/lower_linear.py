@@ -28,7 +28,7 @@ def largest_codes(
 
     All readers share one quantization: fine if any wants that, 0 if none takes integers.
     """
-    is_fine = precision.policy(activations)
+    is_fine = precision.policy(program, activations)
     found: dict[tuple[int, int], float] = {}
     for op in program.ops:
         if isinstance(op, ops.Linear | ops.ExpertLinear):

@@ -22,6 +22,7 @@ FLAGS = [
     "-fvisibility=hidden",
     "-pthread",
     "-Wall",
+    "-Werror=incompatible-pointer-types",  # kernels are called through tables of them
 ]
 PYTHON_PROBE = "#include <Python.h>\nint probe;"
 AVX2_FLAGS = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]

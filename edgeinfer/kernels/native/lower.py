@@ -72,7 +72,7 @@ def lower(program: Program, tensors: Mapping[str, Tensor], activations: str = "a
     `activations` is that of Limits. Raises UnsupportedModelError naming an op,
     or a use of one, the C executor lacks.
     """
-    draft = Draft(program, tensors, precision.policy(activations))
+    draft = Draft(program, tensors, precision.policy(program, activations))
     for i, op in enumerate(program.ops):
         if i in draft.done:
             continue

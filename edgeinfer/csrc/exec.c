@@ -133,6 +133,8 @@ static size_t place_routing(ei_exec *e, ei_routed *r, uint8_t *base, size_t used
 
 static size_t place_work(ei_exec *e, uint8_t *base) {
     size_t used = 0, batch = (size_t)e->n_batch;
+    bool any_signed = false;
+    for (int32_t i = 0; i < e->weights.n; i++) any_signed |= ei_has_signed_codes(e->weights.at[i].format);
     for (int32_t i = 0; i < e->values.n; i++)
         e->values.at[i].data = take(base, &used, batch * (size_t)e->values.at[i].width * 4);
     for (int32_t i = 0; i < e->acts.n; i++) {
@@ -140,12 +142,9 @@ static size_t place_work(ei_exec *e, uint8_t *base) {
         size_t n = batch * (size_t)a->slots * (size_t)a->acts.width, blocks = n / EI_BLOCK;
         if (a->integers) {
             a->acts.fine = a->fine;
-            if (a->fine && e->kernels->fine_words) {
-                a->acts.words = take(base, &used, 2 * n);
-            } else {
-                a->acts.q = take(base, &used, n);
-                if (a->fine) a->acts.low = take(base, &used, n);
-            }
+            if (e->kernels->fine_words && (a->fine || any_signed)) a->acts.words = take(base, &used, 2 * n);
+            if (!(e->kernels->fine_words && a->fine)) a->acts.q = take(base, &used, n);
+            if (!e->kernels->fine_words && a->fine) a->acts.low = take(base, &used, n);
             a->acts.d = take(base, &used, 8 * blocks);
             a->acts.sums = take(base, &used, 8 * blocks);
             a->acts.ds = take(base, &used, 4 * blocks);

@@ -104,6 +104,20 @@ typedef struct {
     X(TQ2_0, tq2_0)                                                                                                    \
     EI_CODEBOOK_FORMATS(X)
 
+/* Whether the codes are signed bytes: kernels that want fine activations as words want these formats' so as well. */
+EI_INLINE bool ei_has_signed_codes(int32_t format) {
+    switch (format) {
+    case EI_Q8_0:
+    case EI_IQ4_NL:
+    case EI_IQ4_XS:
+#define ROW(NAME, name) case EI_##NAME:
+        EI_CODEBOOK_FORMATS(ROW)
+#undef ROW
+        return true;
+    default: return false;
+    }
+}
+
 extern const ei_format ei_format_rows[EI_N_FORMATS];
 
 /* File blocks. f16 fields are raw bits. */

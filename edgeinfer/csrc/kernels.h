@@ -15,7 +15,8 @@
  * Inside a tile, column t:   q     dword [k/4][w]   four s8 of k .. k+3
  *                            low   dword [k/4][w]   NULL, or for fine activations: x ~ d*(128*q + low)
  *                            words qword [k/4][w]   fine activations where the kernels want words (fine_words), in
- *                                                   the place of q and low: int16 of k, k+2, k+1, k+3
+ *                                                   the place of q and low: int16 of k, k+2, k+1, k+3; 8-bit
+ *                                                   codes stand there besides q for formats of signed codes
  *                            d     f32   [k/16][w]  scale: max|x| / 127, or max|x| / (127*128)
  *                            sums  f32   [k/16][w]  sum of the 16 q (of 128*q + low), an integer
  *                            ds    f32   [k/32][w]  d*sum of the first 16 plus d*sum of the second

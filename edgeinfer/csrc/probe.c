@@ -29,19 +29,17 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
         return EI_BAD_ARGUMENT;
     bool integers = ei_format_rows[format].block_len > 1;
     size_t n = (size_t)n_tokens * (size_t)n_columns, group_bytes = EI_LANES * ei_row_bytes(format, n_columns);
-    uint8_t *memory = aligned_alloc(64, ((8 * n + group_bytes) | 63) + 1);
+    uint8_t *memory = aligned_alloc(64, ((9 * n + group_bytes) | 63) + 1);
     if (!memory) return EI_NO_MEMORY;
     ei_acts acts = {.n_tokens = n_tokens, .width = n_columns};
     if (integers) {
         acts.d = (float *)(memory + group_bytes), acts.sums = acts.d + n / EI_RUN_LEN;
         acts.ds = acts.sums + n / EI_RUN_LEN, acts.fine = fine;
         int8_t *codes = (int8_t *)(acts.ds + n / EI_BLOCK);
-        if (fine && k->fine_words) {
-            acts.words = (int16_t *)(void *)codes;
-        } else {
-            acts.q = codes;
-            acts.low = fine ? codes + n : NULL;
-        }
+        if (!(fine && k->fine_words)) acts.q = codes;
+        if (fine && !k->fine_words) acts.low = codes + n;
+        if (k->fine_words && (fine || ei_has_signed_codes(format)))
+            acts.words = (int16_t *)(void *)(fine ? codes : codes + n);
     } else {
         acts.x = (float *)(memory + group_bytes);
     }

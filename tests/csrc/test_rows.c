@@ -114,7 +114,7 @@ static planes planes_new(int32_t n_tokens, int32_t width, bool with_q, bool fine
                 .acts = {.n_tokens = n_tokens, .width = width, .fine = fine}};
     if (with_q) p.acts.d = p.d.data, p.acts.ds = p.ds.data, p.acts.sums = p.sums.data;
     if (with_q && !(fine && words)) p.acts.q = p.q.data;
-    if (fine && words) p.acts.words = p.words.data;
+    if (with_q && words) p.acts.words = p.words.data;
     if (fine && !words) p.acts.low = p.low.data;
     if (with_x) p.acts.x = p.x.data;
     return p;
@@ -144,9 +144,15 @@ static void expect_planes(const char *isa, const planes *p, const float *x) {
                 int32_t k = 16 * r + i;
                 int32_t group = tile * 8 * a->width + k / 4 * 4 * w + 4 * c, code = want.q[i];
                 if (fine) code = 128 * want.q[i] + want.low[i];
-                int32_t got = a->words ? a->words[group + (k % 4 / 2) + k % 2 * 2] : a->q[group + k % 4];
-                if (a->low) got = 128 * got + a->low[group + k % 4];
-                EXPECT(got == code, "%s code of %a: %d, law %d", isa, row[k], got, code);
+                if (a->words) {
+                    int32_t word = a->words[group + (k % 4 / 2) + k % 2 * 2];
+                    EXPECT(word == code, "%s word of %a: %d, law %d", isa, row[k], word, code);
+                }
+                if (a->q) {
+                    int32_t byte = a->q[group + k % 4];
+                    if (a->low) byte = 128 * byte + a->low[group + k % 4];
+                    EXPECT(byte == code, "%s code of %a: %d, law %d", isa, row[k], byte, code);
+                }
             }
         }
         for (int32_t k = 0; a->x && k < a->width; k++)

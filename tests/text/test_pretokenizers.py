@@ -46,10 +46,14 @@ def test_long_runs_take_linear_time(name: str) -> None:
 
     cut = Sequence([Split(Regex(r), "isolated") for r in PRE_TOKENIZERS[name].regexes])
 
-    def seconds(text: str) -> float:
+    def once(text: str) -> float:
         began = time.thread_time()
         cut.pre_tokenize_str(text)
         return time.thread_time() - began
+
+    def seconds(text: str) -> float:
+        """The least of three: what a virtual machine's host takes counts as the thread's time."""
+        return min(once(text) for _ in range(3))
 
     for run in ("A", "a", " ", "\n", "é", "7", "!", "a ", " \n", "\u0301"):
         # Ten times the text; quadratic time would be a hundred times.

@@ -27,6 +27,7 @@ typedef vi va; /* each 32-bit lane is a pair of int16 sums */
 #define EI_FINE_WORDS  1
 #endif
 #define EI_MAX_COLUMNS       4
+#define EI_WHOLE_TILES       1
 #define EI_ATTENTION_VECTORS 6
 
 #define HALVES(type, op, x, y) ((type){op((x).a, (y).a), op((x).b, (y).b)})

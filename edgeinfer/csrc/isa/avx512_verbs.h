@@ -21,6 +21,7 @@ typedef __m512i vi;
 typedef __m512i vb;
 typedef __m512i va;
 
+#define EI_WHOLE_TILES   0
 #define EI_RUN(bound, n) (n)
 /* dpbusd wants an unsigned side: signed weights are lifted by 128 and the sums of x take it back */
 #define EI_SIGNED_BIAS 128

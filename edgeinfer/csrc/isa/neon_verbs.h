@@ -20,6 +20,7 @@ typedef vi va;
 #define EI_RUN(bound, n)     (n)
 #define EI_SIGNED_BIAS       0
 #define EI_MAX_COLUMNS       4
+#define EI_WHOLE_TILES       0
 #define EI_ATTENTION_VECTORS 6
 
 #define QUADS(type, expression)                                                                                        \

@@ -31,6 +31,8 @@ typedef vi va;
 #define EI_SIGNED_BIAS 0
 #define EI_MAX_COLUMNS 1
 /* accumulators of an attention tile; 1 keeps the compiler from spending minutes on a fallback */
+/* 1: the widest matmul kernel exists once more for whole tiles, which pays where addresses are dear */
+#define EI_WHOLE_TILES       0
 #define EI_ATTENTION_VECTORS 1
 
 #define EACH _Pragma("GCC unroll 1") for (int i = 0; i < 16; i++)

@@ -16,7 +16,7 @@ EI_INLINE void codebook(unpack_fn unpack, size_t block_bytes, KERNEL_ARGUMENTS) 
     const uint8_t *rows = group;
     (void)fetch;
     columns c = columns_at(acts, tile, column);
-    const size_t stride = c.stride;
+    const size_t stride = whole ? EI_TILE : c.stride;
     vf acc[EI_MAX_COLUMNS];
     EACH_COLUMN acc[t] = vf_zero();
     for (int32_t k = acts->width / 256; k > 0; k--, rows += EI_LANES * block_bytes) {
@@ -45,7 +45,7 @@ EI_INLINE void codebook(unpack_fn unpack, size_t block_bytes, KERNEL_ARGUMENTS) 
     static void EI_FN(codebook_##precision##_##n)(unpack_fn unpack, size_t block_bytes, const void *group,             \
                                                   const char *const *fetch, const ei_acts *acts, int32_t tile,         \
                                                   int32_t column, float *out) {                                        \
-        codebook(unpack, block_bytes, group, fetch, acts, tile, column, out, n, fine);                                 \
+        codebook(unpack, block_bytes, group, fetch, acts, tile, column, out, n, fine, n == EI_TILE);                   \
     }
 #define CODEBOOK_FN(n, name, precision)                                                                                \
     static void COLUMNS_NAME(name, precision, n)(const void *group, const char *const *fetch, const ei_acts *acts,     \

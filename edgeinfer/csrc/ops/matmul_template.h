@@ -55,8 +55,13 @@ EI_INLINE void fetch_part(const char *const *at, size_t bytes, int part, int par
  *   BOUND   the largest |code|, with its bias
  *   BIAS    what the codes are too large by
  *   DOT     u8 or s8: which products its codes take */
-#define DOT_OF(kind)   EI_JOIN(va_dot, kind)
-#define WORDS_OF(kind) EI_JOIN(vw_from, kind)
+#define IS_SIGNED_u8 0
+#define IS_SIGNED_s8 1
+/* Words suit signed codes, which bytes can be multiplied by only with their signs moved; few columns do not pay for
+ * widening the weights. */
+#define USES_WORDS(kind) (EI_FINE_WORDS && (fine || (EI_JOIN(IS_SIGNED, kind) && n_columns > EI_FEW_COLUMNS)))
+#define DOT_OF(kind)     EI_JOIN(va_dot, kind)
+#define WORDS_OF(kind)   EI_JOIN(vw_from, kind)
 
 /* isum[t] = integer dot of run `half` of 32 elements (k-groups 4*half .. +3), bias included.
  * Fine activations are words, or two planes 128*q + low that the codes meet one after the other.
@@ -64,7 +69,7 @@ EI_INLINE void fetch_part(const char *const *at, size_t bytes, int part, int par
 #define RUN_OF_16(name, b, j, half, BOUND, DOT, FLUSH)                                                                 \
     vi isum[EI_MAX_COLUMNS];                                                                                           \
     EACH_COLUMN isum[t] = vi_zero();                                                                                   \
-    if (fine && EI_FINE_WORDS) {                                                                                       \
+    if (USES_WORDS(DOT)) {                                                                                             \
         EI_UNROLL for (int i = 4 * (half); i < 4 * (half) + 4; i++) {                                                  \
             vw w = WORDS_OF(DOT)(group_##name(b, j, i));                                                               \
             EACH_COLUMN isum[t] = vw_dot(isum[t], w, c.words + 4 * ((size_t)i * stride + (size_t)t));                  \
@@ -97,24 +102,22 @@ EI_INLINE void fetch_part(const char *const *at, size_t bytes, int part, int par
     }
 
 #define NEXT_32                                                                                                        \
-    if (fine && EI_FINE_WORDS)                                                                                         \
-        c.words += 32 * stride;                                                                                        \
-    else                                                                                                               \
-        c.q += 32 * stride;                                                                                            \
+    if (!(fine && EI_FINE_WORDS)) c.q += 32 * stride;                                                                  \
     if (fine && !EI_FINE_WORDS) c.low += 32 * stride;                                                                  \
+    if (EI_FINE_WORDS && c.words) c.words += 32 * stride;                                                              \
     c.d += 2 * stride, c.sums += 2 * stride, c.ds += stride
 
 #define KERNEL_BEGIN(name)                                                                                             \
     const x_##name *b = group;                                                                                         \
     columns c = columns_at(acts, tile, column);                                                                        \
-    const size_t stride = c.stride;                                                                                    \
+    const size_t stride = whole ? EI_TILE : c.stride;                                                                  \
     const char *fetch_at[EI_STREAMS] = {fetch[0], fetch[1], fetch[2], fetch[3]};                                       \
     vf acc[EI_MAX_COLUMNS];                                                                                            \
     EACH_COLUMN acc[t] = vf_zero();
 #define KERNEL_END EACH_COLUMN vf_store(out + 16 * t, acc[t]);
 #define KERNEL_ARGUMENTS                                                                                               \
     const void *group, const char *const *fetch, const ei_acts *acts, int32_t tile, int32_t column, float *out,        \
-        const int n_columns, const int fine
+        const int n_columns, const int fine, const int whole
 
 /* ---- blocks of 32 ---- */
 
@@ -162,7 +165,7 @@ BLOCK32(iq4_nl, 127, s8, EI_SIGNED_BIAS, )
 #define SCALED_RUN(name, half, AT, BOUND, DOT, BIAS)                                                                   \
     const int at = AT;                                                                                                 \
     vf scaled[EI_MAX_COLUMNS];                                                                                         \
-    if (fine) {                                                                                                        \
+    if (fine || USES_WORDS(DOT)) {                                                                                     \
         RUN_OF_16(name, b, j, half, BOUND, DOT, va_flush)                                                              \
         UNBIASED(BOUND, BIAS, half)                                                                                    \
         EACH_COLUMN scaled[t] = vf_mul(dots[t], s.scale[at]);                                                          \
@@ -248,10 +251,14 @@ FLOATS(bf16, vf_from_bf16)
 /* ---- one function per format, precision and number of columns ---- */
 
 #define COLUMNS_NAME(name, precision, n) EI_FN(matmul_##name##_##precision##_##n)
+/* The widest kernel knows that most tiles are whole: its activations then stand at constant distances. */
 #define COLUMNS_FN(n, kind, name, precision, fine)                                                                     \
     static void COLUMNS_NAME(name, precision, n)(const void *group, const char *const *fetch, const ei_acts *acts,     \
                                                  int32_t tile, int32_t column, float *out) {                           \
-        kind##_##name(group, fetch, acts, tile, column, out, n, fine);                                                 \
+        if (EI_WHOLE_TILES && n == EI_MAX_COLUMNS && acts->n_tokens - tile * EI_TILE >= EI_TILE)                       \
+            kind##_##name(group, fetch, acts, tile, column, out, n, fine, 1);                                          \
+        else                                                                                                           \
+            kind##_##name(group, fetch, acts, tile, column, out, n, fine, n == EI_TILE);                               \
     }
 #if EI_MAX_COLUMNS == 8
 #define EACH_COUNT(X, ...)                                                                                             \

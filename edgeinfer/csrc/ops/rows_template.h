@@ -48,10 +48,8 @@ EI_INLINE float quantize_run(const float *x, const ei_column *to, int32_t run) {
         store_codes(to->low, to->w, run, vi_sub(codes, vi_shl(high, 7)));
         codes = high;
     }
-    if (to->words)
-        store_words(to->words, to->w, run, codes);
-    else
-        store_codes(to->q, to->w, run, codes);
+    if (to->words) store_words(to->words, to->w, run, codes);
+    if (to->q) store_codes(to->q, to->w, run, codes);
     to->d[(size_t)run * (size_t)to->w] = d;
     to->sums[(size_t)run * (size_t)to->w] = sum;
     return d * sum;

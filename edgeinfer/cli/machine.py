@@ -4,6 +4,7 @@ import os
 import platform
 
 from edgeinfer.kernels.cpus import affinity, quota_cpus
+from edgeinfer.kernels.memory import memory_bytes
 
 __all__ = [
     "affinity",
@@ -64,14 +65,6 @@ def default_threads() -> int | None:
     from edgeinfer.kernels.native import isa, machine
 
     return machine.default_threads() if isa.why_unavailable() is None else None
-
-
-def memory_bytes() -> tuple[int, int]:
-    """Return the memory that is available and that the machine has."""
-    import psutil
-
-    memory = psutil.virtual_memory()
-    return int(memory.available), int(memory.total)
 
 
 def _cpuinfo(key: str) -> str | None:

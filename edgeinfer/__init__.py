@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from edgeinfer.completion import Completion
     from edgeinfer.model import Model, load
+    from edgeinfer.sizing import Estimate, estimate
     from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ __all__ = [
     "Completion",
     "ContextOverflowError",
     "EdgeInferError",
+    "Estimate",
     "InvalidParameterError",
     "MissingTensorError",
     "Model",
@@ -45,14 +47,17 @@ __all__ = [
     "Tokenizer",
     "UnsupportedModelError",
     "__version__",
+    "estimate",
     "load",
     "load_tokenizer",
 ]
 
 _HOME = {
     "Completion": "edgeinfer.completion",
+    "Estimate": "edgeinfer.sizing",
     "Model": "edgeinfer.model",
     "Tokenizer": "edgeinfer.text.tokenizer",
+    "estimate": "edgeinfer.sizing",
     "load": "edgeinfer.model",
     "load_tokenizer": "edgeinfer.text.tokenizer",
 }

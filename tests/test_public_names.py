@@ -20,6 +20,7 @@ def test_public_names_are_these_and_sorted() -> None:
         "Completion",
         "ContextOverflowError",
         "EdgeInferError",
+        "Estimate",
         "InvalidParameterError",
         "MissingTensorError",
         "Model",
@@ -32,6 +33,7 @@ def test_public_names_are_these_and_sorted() -> None:
         "Tokenizer",
         "UnsupportedModelError",
         "__version__",
+        "estimate",
         "load",
         "load_tokenizer",
     ]

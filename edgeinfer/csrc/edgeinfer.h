@@ -127,6 +127,7 @@ int32_t ei_exec_threads(const ei_exec *exec);
 int32_t ei_exec_threads_batch(const ei_exec *exec);
 size_t ei_exec_weight_bytes(const ei_exec *exec);
 size_t ei_exec_state_bytes(const ei_exec *exec);
+size_t ei_exec_work_bytes(const ei_exec *exec);
 
 /* Each returns the new thing's number, or -1 (out of memory or a bad argument). Sources must outlive the exec. */
 int32_t ei_exec_add_matrix(ei_exec *exec, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file);
@@ -152,6 +153,9 @@ int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
  * them are given back. logits: the value that ei_exec_logits shows (rows: wanted). A non-zero *cancel ends it soon
  * with EI_CANCELLED; the executable can then only be freed. */
 int32_t ei_exec_finish(ei_exec *exec, int32_t logits, volatile int64_t *done, const volatile int32_t *cancel);
+
+/* Tell the bytes that ei_exec_finish would allocate for weights, state and work; before it, and reading no source. */
+int32_t ei_exec_measure(ei_exec *exec, size_t *weights, size_t *state, size_t *work);
 
 /* Make page `to` hold what page `from` holds, in every layer. Not while a step runs. */
 int32_t ei_exec_copy_page(ei_exec *exec, int32_t from, int32_t to);

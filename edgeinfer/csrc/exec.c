@@ -52,6 +52,7 @@ int32_t ei_exec_threads(const ei_exec *e) { return e->n_threads_few; }
 int32_t ei_exec_threads_batch(const ei_exec *e) { return e->n_threads_many; }
 size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes + e->packed_bytes; }
 size_t ei_exec_state_bytes(const ei_exec *e) { return e->state_bytes; }
+size_t ei_exec_work_bytes(const ei_exec *e) { return e->work_bytes; }
 
 static int32_t add_weight(ei_exec *e, ei_weight w, bool in_groups) {
     if (w.format < 0 || w.format >= EI_N_FORMATS || w.n_matrices < 1 || w.n_rows < 1 || w.n_columns < 1 ||
@@ -200,6 +201,13 @@ static bool allocate(ei_exec *e) {
     e->jobs = calloc(n_jobs ? n_jobs : 1, sizeof *e->jobs);
     e->spans = calloc((size_t)e->n_batch, sizeof *e->spans);
     return e->jobs && e->spans;
+}
+
+int32_t ei_exec_measure(ei_exec *e, size_t *weights, size_t *state, size_t *work) {
+    if (e->weight_memory) return EI_BAD_ARGUMENT;
+    ei_size_attention(e);
+    *weights = place_weights(e, NULL), *state = place_state(e, NULL), *work = place_work(e, NULL);
+    return EI_OK;
 }
 
 /* Source bytes one repack chunk covers: enough that giving its pages back pays, few enough to share evenly. */

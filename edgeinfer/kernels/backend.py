@@ -105,6 +105,23 @@ class Cancel:
         return bool(self.cell[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What an executable would take, in bytes.
+
+    weights_bytes: matrices, all of which are read for a token; `weights_are_mapped` says that they
+    stay in the file, where the system may drop them. table_bytes: what is looked up row by row in
+    the file. page_bytes: keys and values of one page, in every layer. work_bytes: the values of a
+    step of n_batch tokens with all logits wanted.
+    """
+
+    weights_bytes: int
+    weights_are_mapped: bool
+    table_bytes: int
+    page_bytes: int
+    work_bytes: int
+
+
 class Executable(Protocol):
     """A program compiled over one model's weights, with its own KV pages and state."""
 
@@ -154,6 +171,10 @@ class Backend(Protocol):
         the tensors do not answer the program, ResourceError if memory does not suffice,
         CancelledError soon after `cancel.set()`.
         """
+        ...
+
+    def measure(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> Footprint:
+        """Tell what `compile` would take, by shapes alone; its errors are those of `compile`."""
         ...
 
     def layout(self, formats: Iterable[str]) -> str | None:

@@ -4,7 +4,15 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
 from edgeinfer.errors import BackendError, UnsupportedModelError
-from edgeinfer.kernels.backend import Backend, Cancel, Executable, Limits, Progress
+from edgeinfer.kernels.backend import (
+    PAGE_LEN,
+    Backend,
+    Cancel,
+    Executable,
+    Footprint,
+    Limits,
+    Progress,
+)
 from edgeinfer.program.program import Program
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
@@ -35,10 +43,7 @@ class JitBackend:
 
         Raises UnsupportedModelError for an op, a format or a KV type that is not there.
         """
-        if limits.kv_type != "f16":
-            raise UnsupportedModelError(
-                f"jit backend: kv_type: found {limits.kv_type!r} (need 'f16')"
-            )
+        _check_kv_type(limits)
         try:
             from edgeinfer.kernels.jit.executable import JitExecutable
         except ImportError as error:  # such as a NumPy that this numba does not take
@@ -51,6 +56,20 @@ class JitBackend:
             progress(made.weights_bytes, made.weights_bytes)
         return made
 
+    def measure(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> Footprint:
+        """Count weights where they lie, pages, and values as if none shared its memory."""
+        _check_kv_type(limits)
+        widths = [value.width for op in program.ops for value in op.writes()]
+        return Footprint(
+            weights_bytes=sum(tensors[name].n_bytes for name in program.weights()),
+            weights_are_mapped=True,
+            table_bytes=0,
+            page_bytes=sum(
+                2 * PAGE_LEN * kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs
+            ),
+            work_bytes=4 * limits.n_batch * sum(widths),
+        )
+
     def layout(self, formats: Iterable[str]) -> str | None:
         """Return None: weights are used as they lie in the file."""
         return None
@@ -58,6 +77,11 @@ class JitBackend:
     def matrices(self, program: Program, tensors: Mapping[str, Tensor]) -> list[MatrixToPack]:
         """Return nothing; see `layout`."""
         return []
+
+
+def _check_kv_type(limits: Limits) -> None:
+    if limits.kv_type != "f16":
+        raise UnsupportedModelError(f"jit backend: kv_type: found {limits.kv_type!r} (need 'f16')")
 
 
 BACKEND: Backend = JitBackend()

@@ -14,9 +14,17 @@ from edgeinfer.errors import (
     ResourceError,
     UnsupportedModelError,
 )
-from edgeinfer.kernels.backend import KV_TYPES, Batch, Cancel, Limits, Progress, check_batch
+from edgeinfer.kernels.backend import (
+    KV_TYPES,
+    Batch,
+    Cancel,
+    Footprint,
+    Limits,
+    Progress,
+    check_batch,
+)
 from edgeinfer.kernels.native import isa, packed
-from edgeinfer.kernels.native.instructions import ONES, Acts, Instruction, Rotation, Routing
+from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Rotation, Routing
 from edgeinfer.kernels.native.lower import lower
 from edgeinfer.kernels.native.place import place
 from edgeinfer.program.program import Program
@@ -64,6 +72,14 @@ class NativeBackend:
             build.lib.ei_exec_free(build.exec)
             raise
 
+    def measure(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> Footprint:
+        """Build everything but its contents, and tell what those would take."""
+        build = _Build(program, tensors, limits, isa.chosen(), {}, reads_data=False)
+        try:
+            return build.measure()
+        finally:
+            build.lib.ei_exec_free(build.exec)
+
     def layout(self, formats: Iterable[str]) -> str | None:
         """Name the X layout of these formats."""
         return packed.layout(formats)
@@ -86,12 +102,15 @@ class _Build:
         limits: Limits,
         level: str,
         ready: Mapping[str, PackedMatrix],
+        *,
+        reads_data: bool = True,
     ) -> None:
         from edgeinfer.kernels.native._native import ffi, lib
 
         self.ffi, self.lib = ffi, lib
         self.program, self.tensors, self.limits = program, tensors, limits
         self.ready = ready
+        self._reads_data = reads_data
         self.formats = packed.format_names()
         n_threads = limits.n_threads or lib.ei_default_threads()
         counts = (n_threads, limits.n_threads_batch or n_threads)
@@ -107,6 +126,29 @@ class _Build:
         self._routings: dict[int, int] = {}
 
     def finish(self, progress: Progress | None, cancel: Cancel | None) -> "NativeExecutable":
+        """Build, lay the weights out and return what runs."""
+        logits = self._add_parts()
+        self._lay_out(logits.number, progress, cancel)
+        return NativeExecutable(self, logits.width)
+
+    def measure(self) -> Footprint:
+        """Build, and return the bytes that laying out would take."""
+        self._add_parts()
+        sizes = [self.ffi.new("size_t *") for _ in range(3)]
+        status = self.lib.ei_exec_measure(self.exec, *sizes)
+        assert status == self.lib.EI_OK
+        weights, state, work = (int(size[0]) for size in sizes)
+        tables = {name for name, is_table in self._weights if is_table}
+        return Footprint(
+            weights_bytes=weights,
+            weights_are_mapped=False,
+            table_bytes=sum(self.tensors[name].n_bytes for name in tables),
+            page_bytes=state // self.limits.n_pages,
+            work_bytes=work,
+        )
+
+    def _add_parts(self) -> Buffer:
+        """Hand every part over; return the buffer of the logits."""
         lowered = lower(self.program, self.tensors, self.limits.activations)
         buffers, acts = place(lowered)
         for buffer in buffers:
@@ -119,8 +161,7 @@ class _Build:
             self._kvs[kv.id] = self._added(self.lib.ei_exec_add_kv(self.exec, *args))
         for instruction in lowered.instructions:
             self._added(self.lib.ei_exec_add_op(self.exec, self._op(instruction)))
-        self._lay_out(lowered.logits.number, progress, cancel)
-        return NativeExecutable(self, lowered.logits.width)
+        return lowered.logits
 
     def _added(self, number: int) -> int:
         if number < 0:
@@ -195,6 +236,8 @@ class _Build:
         name = instruction.vectors[i]
         if name is None:
             return -1
+        if not self._reads_data:
+            return self._added(self.lib.ei_exec_add_vector(self.exec, self.ffi.NULL, 1))
         # only the vector of a norm without weight has no tensor to tell its length
         n = 0
         if name == ONES:
@@ -287,6 +330,7 @@ class NativeExecutable:
         self.n_threads_batch = int(self._lib.ei_exec_threads_batch(self._exec))
         self.weights_bytes = int(self._lib.ei_exec_weight_bytes(self._exec))
         self.state_bytes = int(self._lib.ei_exec_state_bytes(self._exec))
+        self.work_bytes = int(self._lib.ei_exec_work_bytes(self._exec))
         n_bytes = 4 * self._limits.n_batch * n_vocab
         memory = self._ffi.buffer(self._lib.ei_exec_logits(self._exec), n_bytes)
         self._logits = np.frombuffer(memory, np.float32).reshape(-1, n_vocab)

@@ -14,6 +14,7 @@ from edgeinfer.kernels.backend import (
     Backend,
     Batch,
     Cancel,
+    Footprint,
     Limits,
     Progress,
     check_batch,
@@ -111,6 +112,18 @@ class ReferenceBackend:
         weights = Weights(tensors, n_bytes, progress)
         pages = {kv.id: make_pages(kv, limits.n_pages) for kv in program.kvs}
         return ReferenceExecutable(program, limits, weights, pages)
+
+    def measure(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> Footprint:
+        """Count decoded weights, float32 pages, and values as if all lived to the end."""
+        pages = [make_pages(kv, 1) for kv in program.kvs]
+        widths = [value.width for op in program.ops for value in op.writes()]
+        return Footprint(
+            weights_bytes=sum(4 * ref.size for ref in program.weights().values()),
+            weights_are_mapped=False,
+            table_bytes=0,
+            page_bytes=sum(page.n_bytes for page in pages),
+            work_bytes=4 * limits.n_batch * sum(widths),
+        )
 
     def layout(self, formats: Iterable[str]) -> str | None:
         """Return None: decoded weights are not worth keeping."""

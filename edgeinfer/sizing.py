@@ -1,0 +1,227 @@
+"""Tell what a model would take, and whether this machine has it, from the header of its file.
+
+Shapes go in, bytes and a verdict come out. Reads no matrix; measures nothing.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from edgeinfer.arch import build_program
+from edgeinfer.engine.pages import PAGE_LEN, pages_for
+from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
+from edgeinfer.kernels.backend import KV_TYPES, Backend, Footprint, Limits, choose
+from edgeinfer.kernels.memory import memory_bytes
+from edgeinfer.loader.gguf import GgufFile, open_gguf
+from edgeinfer.loader.resolve import resolve
+from edgeinfer.program.program import Program
+from edgeinfer.program.states import Conv, Delta, Kv, Ssm, State
+from edgeinfer.program.work import kv_bytes, macs_per_token, weight_bytes
+
+Verdict = Literal["fits", "slow", "cannot"]
+MOST_CTX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a model takes in memory, in bytes, and what this machine has.
+
+    weights_bytes: the matrices as they are laid out. kv_bytes_per_token: keys and values of one
+    token, by KV type. kv_bytes: those of `n_sequences` contexts of `n_ctx` tokens in `kv_type`.
+    state_bytes: recurrent state of the sequences. scratch_bytes: the values of a step. n_bytes:
+    all of these; the interpreter and the vocabulary come on top. available_bytes: what this
+    process may still take.
+
+    verdict: "fits", "slow" (weights would be read from disk again and again) or "cannot", and
+    reason says why in a sentence. n_ctx_fits: the longest context that fits, 0 if none does.
+
+    token_bytes, token_bytes_full: what one token of an answer reads, with an empty and with a full
+    context; the memory's speed divided by it bounds the tokens a second. token_macs: what
+    one token of a prompt multiplies.
+    """
+
+    path: Path
+    arch: str
+    backend: str
+    n_params: int
+    n_ctx: int
+    n_ctx_train: int
+    n_sequences: int
+    kv_type: str
+    weights_bytes: int
+    kv_bytes_per_token: Mapping[str, int]
+    kv_bytes: int
+    state_bytes: int
+    scratch_bytes: int
+    n_bytes: int
+    available_bytes: int
+    n_ctx_fits: int
+    verdict: Verdict
+    reason: str
+    token_bytes: int
+    token_bytes_full: int
+    token_macs: int
+
+
+def estimate(
+    path_or_name: str | os.PathLike[str],
+    *,
+    n_ctx: int | None = None,
+    n_sequences: int = 1,
+    n_threads: int | None = None,
+    kv_type: str = "f16",
+    activations: str = "auto",
+    backend: str = "auto",
+) -> Estimate:
+    """Tell what `load` and full contexts would take, before a weight is read.
+
+    Args:
+        path_or_name: as `load` takes it; what is not on disk yet is downloaded.
+        n_ctx: tokens of a sequence. None takes the length the model was trained for.
+        n_sequences: sequences of that length at the same time, 1 or more.
+        n_threads, kv_type, activations, backend: as `load` takes them.
+
+    Raises what `load` raises for the file and the arguments.
+
+    Example:
+        >>> edgeinfer.estimate("model.gguf", n_ctx=4096).verdict
+        'fits'
+    """
+    for name, found in (("n_ctx", n_ctx), ("n_sequences", n_sequences)):
+        if found is not None and (not isinstance(found, int) or not 1 <= found <= MOST_CTX):
+            raise InvalidParameterError(f"{name}: found {found!r} (need 1 to {MOST_CTX})")
+    kernels = choose(backend)
+    with open_gguf(resolve(path_or_name)) as file:
+        trained = file.metadata.integer(".context_length", least=1, most=MOST_CTX)
+        limits = Limits(
+            n_ctx=n_ctx or trained,
+            n_pages=1,
+            n_threads=n_threads or 0,
+            kv_type=kv_type,
+            activations=activations,
+        )
+        program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
+        return _estimate(file, program, kernels, limits, n_sequences)
+
+
+def _estimate(
+    file: GgufFile, program: Program, kernels: Backend, limits: Limits, n_sequences: int
+) -> Estimate:
+    footprint = kernels.measure(program, file.tensors, limits)
+    by_type = _kv_by_type(file, program, kernels, limits)
+    kv_per_token = footprint.page_bytes // PAGE_LEN
+    needs = _Needs(
+        weights=footprint.weights_bytes,
+        page=footprint.page_bytes,
+        state=n_sequences * sum(map(_state_bytes, program.states)),
+        scratch=_scratch_bytes(program, footprint, limits),
+        n_sequences=n_sequences,
+    )
+    available, _ = memory_bytes()
+    formats = {tensor.format.name for tensor in file.tensors.values()}
+    packs = kernels.layout(formats) is not None
+    can_drop = footprint.weights_are_mapped or packs
+    verdict, reason = needs.verdict(limits.n_ctx, available, can_drop=can_drop, packs=packs)
+    token_weights = weight_bytes(program, file.tensors)
+    f16_per_token = sum(2 * kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs)
+    kv_read = kv_bytes(program, limits.n_ctx) * kv_per_token // max(1, f16_per_token)
+    return Estimate(
+        path=file.path,
+        arch=program.arch,
+        backend=kernels.name,
+        n_params=sum(tensor.n_rows * tensor.n_columns for tensor in file.tensors.values()),
+        n_ctx=limits.n_ctx,
+        n_ctx_train=program.n_ctx_train,
+        n_sequences=n_sequences,
+        kv_type=limits.kv_type,
+        weights_bytes=footprint.weights_bytes,
+        kv_bytes_per_token=by_type,
+        kv_bytes=needs.kv(limits.n_ctx),
+        state_bytes=needs.state,
+        scratch_bytes=needs.scratch,
+        n_bytes=needs.total(limits.n_ctx),
+        available_bytes=available,
+        n_ctx_fits=needs.longest(program.n_ctx_train, available),
+        verdict=verdict,
+        reason=reason,
+        token_bytes=token_weights,
+        token_bytes_full=token_weights + kv_read,
+        token_macs=macs_per_token(program),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """Bytes that a model takes whatever the context, and those of a page."""
+
+    weights: int
+    page: int
+    state: int
+    scratch: int
+    n_sequences: int
+
+    def kv(self, n_ctx: int) -> int:
+        return self.n_sequences * pages_for(n_ctx) * self.page
+
+    def total(self, n_ctx: int) -> int:
+        return self.weights + self.kv(n_ctx) + self.state + self.scratch
+
+    def longest(self, most: int, available: int) -> int:
+        """Return the longest context, of at most `most`, that fits."""
+        left = available - self.total(0)
+        if left < 0:
+            return 0
+        per_page = self.n_sequences * self.page
+        return min(most, left // per_page * PAGE_LEN) if per_page else most
+
+    def verdict(
+        self, n_ctx: int, available: int, *, can_drop: bool, packs: bool
+    ) -> tuple[Verdict, str]:
+        """Judge by what must be there at once, and by what the system may drop and read again."""
+        found = f"needs {_size(self.total(n_ctx))}, and {_size(available)} are available"
+        if self.total(n_ctx) <= available:
+            return "fits", found
+        longest = self.longest(n_ctx, available)
+        shorter = f"; a context of {longest:,} tokens fits" if longest else ""
+        if can_drop and self.total(n_ctx) - self.weights <= available:
+            first = "; run `edgeinfer pack` first" if packs else ""
+            return "slow", f"{found}: weights are read from disk for every token{first}{shorter}"
+        return "cannot", found + (shorter or "; choose a smaller model or a smaller quantization")
+
+
+def _kv_by_type(
+    file: GgufFile, program: Program, kernels: Backend, limits: Limits
+) -> dict[str, int]:
+    """Return the bytes of a token's keys and values for each type the backend has."""
+    found = {}
+    for kv_type in KV_TYPES:
+        try:
+            measured = kernels.measure(program, file.tensors, replace(limits, kv_type=kv_type))
+        except UnsupportedModelError:
+            continue
+        found[kv_type] = measured.page_bytes // PAGE_LEN
+    return found
+
+
+def _scratch_bytes(program: Program, footprint: Footprint, limits: Limits) -> int:
+    """Return what a step of n_batch tokens touches; of the rows of logits that is the last."""
+    untouched = (limits.n_batch - 1) * program.n_vocab * 4
+    return max(0, footprint.work_bytes - untouched)
+
+
+def _state_bytes(state: State) -> int:
+    match state:
+        case Kv():
+            return 0
+        case Conv():
+            return 4 * state.n_channels * state.n_past
+        case Ssm():
+            return 4 * state.n_heads * state.head_dim * state.state_dim
+        case Delta():
+            return 4 * state.n_heads * state.key_dim * state.value_dim
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"

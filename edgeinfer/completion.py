@@ -1,15 +1,17 @@
 """Define what an answer is: its text, its tokens, why it ended; whole, or in pieces as it comes."""
 
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from edgeinfer.engine.driver import Handle
 from edgeinfer.engine.events import Finished, Progress, Token
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.errors import InvalidParameterError
+from edgeinfer.overflow import Shift
 
 PromptProgress = Callable[[int, int, int], None]  # tokens done, tokens in all, of them cached
 
@@ -53,10 +55,13 @@ class Timings:
 class Completion:
     """A whole answer.
 
-    text: what the model wrote, valid text without the stop string. tokens: the ids behind it.
+    text: what the model wrote, valid text without the stop string; after the prompt, if that was
+    to be echoed. tokens: the ids of what it wrote.
     finish_reason: "stop" (the model ended, or a stop string came), "length" (max_tokens, or the
     context is full), "cancelled" (the stream was closed early). stop: the stop string that ended
     it, or None. seed: what makes the same answer again. logprobs: one entry a token, if asked for.
+    prompt_logprobs: the same of an echoed prompt; None for its first token, which follows nothing.
+    n_dropped: tokens that were left out, as `overflow` allowed.
     """
 
     text: str
@@ -67,6 +72,8 @@ class Completion:
     usage: Usage
     timings: Timings
     logprobs: tuple[Sampled, ...] | None = None
+    prompt_logprobs: tuple[Sampled | None, ...] | None = None
+    n_dropped: int = 0
 
     def __str__(self) -> str:
         return self.text
@@ -98,6 +105,13 @@ class TextAssembler(Protocol):
         """Return the text that was still held back."""
 
 
+class Echo(NamedTuple):
+    """A prompt to be repeated before the answer: its text, and how likely it was if asked for."""
+
+    text: str
+    logprobs: tuple[Sampled | None, ...] | None
+
+
 class CompletionStream:
     """An answer as it is made: iterate for its chunks, then read `completion`.
 
@@ -115,15 +129,27 @@ class CompletionStream:
         load_s: float,
         progress: PromptProgress | None,
         owner: object,
+        echo: Echo | None = None,
+        n_dropped: int = 0,
+        renew: Shift | None = None,
     ) -> None:
-        """Read from `handle` through `text`; `owner` is kept alive for as long as the stream."""
+        """Read from `handle` through `text`; `owner` is kept alive for as long as the stream.
+
+        `n_dropped` tokens of the prompt were left out. `renew` makes the handle of the rest where
+        the context is full.
+        """
         self._handle = handle
         self._text = text
         self._seed = seed
         self._load_s = load_s
         self._progress = progress
         self._owner = owner
-        self._pieces: list[str] = []
+        self._echo = echo
+        self._n_dropped = n_dropped
+        self._renew = renew
+        self._sequences = [handle.sequence]  # those of an answer that outgrew the context
+        self._pieces: list[str] = [echo.text] if echo else []
+        self._is_echo_due = echo is not None
         self._tokens: list[int] = []
         self._logprobs: list[Sampled] = []
         self._n_passed_on = 0
@@ -134,18 +160,20 @@ class CompletionStream:
         """The whole answer; InvalidParameterError as long as the stream goes on."""
         if self._end is None:
             raise InvalidParameterError("stream: not at its end: read it, or close it, first")
-        sequence = self._handle.sequence
+        first = self._sequences[0]
         reason, stop = self._end
-        with_logprobs = sequence.n_logprobs is not None
+        with_logprobs = first.n_logprobs is not None
         return Completion(
             text="".join(self._pieces),
             tokens=tuple(self._tokens),
             finish_reason=reason,
             stop=stop,
             seed=self._seed,
-            usage=Usage(sequence.n_prompt, sequence.n_cached, len(self._tokens)),
-            timings=_timings(sequence, self._load_s),
+            usage=Usage(first.n_prompt, first.n_cached, len(self._tokens)),
+            timings=_timings(self._sequences, self._load_s),
             logprobs=tuple(self._logprobs) if with_logprobs else None,
+            prompt_logprobs=self._echo.logprobs if self._echo else None,
+            n_dropped=self._n_dropped + (self._renew.n_dropped if self._renew else 0),
         )
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -153,6 +181,9 @@ class CompletionStream:
 
     def __next__(self) -> Chunk:
         """Wait for the next chunk; raises what made the model fail."""
+        if self._is_echo_due and self._echo:
+            self._is_echo_due = False
+            return Chunk(self._echo.text, ())
         try:
             while self._end is None:
                 chunk = self._read_event()
@@ -223,6 +254,10 @@ class CompletionStream:
         if sequence.error is not None:
             raise sequence.error
         assert sequence.finish_reason is not None
+        if self._renew is not None and (handle := self._renew(sequence)) is not None:
+            self._handle = handle
+            self._sequences.append(handle.sequence)
+            return None
         text = self._text.finish()
         chunk = self._chunk(text) if text or self._n_passed_on < len(self._tokens) else None
         stopped_by = self._text.stopped_by
@@ -236,16 +271,43 @@ class CompletionStream:
         return chunk
 
 
-def _timings(sequence: Sequence, load_s: float) -> Timings:
-    n_read = sequence.n_prompt - sequence.n_cached
+def _timings(sequences: Ids[Sequence], load_s: float) -> Timings:
+    """Sum up an answer; prompts after the first are part of making it."""
+    first, *later = sequences
+    generate_s = sum(s.generate_s for s in sequences) + sum(s.prompt_s for s in later)
     return Timings(
         load_s=load_s,
-        prompt_s=sequence.prompt_s,
-        generate_s=sequence.generate_s,
-        prompt_tokens_per_s=_speed(n_read, sequence.prompt_s),
-        tokens_per_s=_speed(sequence.n_generate_steps, sequence.generate_s),
+        prompt_s=first.prompt_s,
+        generate_s=generate_s,
+        prompt_tokens_per_s=_speed(first.n_prompt - first.n_cached, first.prompt_s),
+        tokens_per_s=_speed(sum(s.n_generate_steps for s in sequences), generate_s),
     )
 
 
 def _speed(count: int, seconds: float) -> float:
     return count / seconds if seconds > 0 else 0.0
+
+
+def read_together(
+    openings: Ids[Callable[[], CompletionStream]], *, most_open: int
+) -> list[Completion]:
+    """Open streams, at most `most_open` at a time, and read all to their ends, in turns.
+
+    The order of the answers is that of the openings. One failure closes what is open and is raised.
+    """
+    done: dict[int, Completion] = {}
+    waiting = list(enumerate(openings))[::-1]
+    reading: dict[int, CompletionStream] = {}
+    try:
+        while waiting or reading:
+            while waiting and len(reading) < most_open:
+                index, opening = waiting.pop()
+                reading[index] = opening()
+            for index, stream in list(reading.items()):
+                if next(stream, None) is None:
+                    done[index] = reading.pop(index).completion
+    except BaseException:
+        for stream in reading.values():
+            stream.close()
+        raise
+    return [done[index] for index in range(len(openings))]

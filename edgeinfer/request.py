@@ -13,6 +13,8 @@ from edgeinfer.text.tokenizer import Tokenizer
 DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
 MOST_STRINGS = 64
 MOST_CHARS = 1024
+MOST_ANSWERS = 128
+ENDLESS = (1 << 31) - 1
 
 
 def token_ids(ids: Iterable[int]) -> list[int]:
@@ -45,8 +47,19 @@ def chosen_sampling(defaults: SamplingParams, arguments: Mapping[str, Any]) -> S
     return replace(defaults, **given)
 
 
-def most_tokens(max_tokens: int | None, n_ctx: int) -> int:
-    """Return the most tokens of an answer; more than the context holds is the context."""
+def answer_count(n: int) -> int:
+    """Return how many answers a prompt gets."""
+    if not _is_int(n) or not 1 <= n <= MOST_ANSWERS:
+        raise InvalidParameterError(f"n: found {n!r} (need 1 to {MOST_ANSWERS})")
+    return n
+
+
+def most_tokens(max_tokens: int | None, n_ctx: int | None) -> int:
+    """Return the most tokens of an answer; more than the context holds is the context.
+
+    `n_ctx` None is a context without an end.
+    """
+    n_ctx = ENDLESS if n_ctx is None else n_ctx
     if max_tokens is None:
         return n_ctx
     if not _is_int(max_tokens) or max_tokens < 0:

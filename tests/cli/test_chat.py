@@ -361,6 +361,7 @@ def test_every_setting_is_an_argument_of_the_library():
         "messages",
         "logit_bias",
         "logprobs",
+        "overflow",
         "progress",
         "tools",
         "template_variables",

@@ -1,0 +1,194 @@
+"""Own a model's file, tokenizer and engine from its first use to its end; no answers yet."""
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Ids
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.engine.driver import Driver, Handle
+from edgeinfer.engine.engine import Engine
+from edgeinfer.engine.events import Rows
+from edgeinfer.engine.sampling import SamplingParams
+from edgeinfer.engine.sequence import Sequence
+from edgeinfer.errors import ModelClosedError
+from edgeinfer.loader.gguf import GgufFile
+from edgeinfer.loader.metadata import Metadata
+from edgeinfer.request import token_ids
+from edgeinfer.text.tokenizer import Tokenizer
+
+
+class HeldModel:
+    """What a model is before it answers: its facts, its tokens, its logits, its end."""
+
+    def __init__(
+        self,
+        file: GgufFile,
+        tokenizer: Tokenizer,
+        engine: Engine,
+        sampling_defaults: SamplingParams,
+        *,
+        load_s: float = 0.0,
+    ) -> None:
+        """Own `file` and `engine` from here on."""
+        self._file = file
+        self._engine = engine
+        self._load_s = load_s
+        self.tokenizer = tokenizer
+        self.sampling_defaults = sampling_defaults
+        self._driver = Driver(engine)
+        self._finalizer = weakref.finalize(self, _close, self._driver, file)
+
+    @property
+    def path(self) -> Path:
+        """The model's file."""
+        return self._file.path
+
+    @property
+    def metadata(self) -> Metadata:
+        """The file's keys and values, a mapping."""
+        return self._file.metadata
+
+    @property
+    def n_ctx(self) -> int:
+        """Longest sequence in tokens, prompt and answer together."""
+        return self._engine.limits.n_ctx
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of token ids; they are 0 to n_vocab - 1."""
+        return self._engine.executable.n_vocab
+
+    @property
+    def n_threads(self) -> int:
+        """Threads that compute."""
+        return self._engine.executable.n_threads
+
+    @property
+    def n_threads_batch(self) -> int:
+        """Threads that read a prompt."""
+        return self._engine.executable.n_threads_batch
+
+    @property
+    def load_s(self) -> float:
+        """Seconds `load` took."""
+        return self._load_s
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return not self._finalizer.alive
+
+    def tokenize(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False
+    ) -> list[int]:
+        """Return the token ids of a text.
+
+        Args:
+            text: any text without lone surrogates.
+            add_special: add what the model wants around a text (BOS).
+            parse_special: take the spelling of control tokens for the tokens. Leave it off for
+                text that users wrote.
+
+        Raises InvalidParameterError for a lone surrogate, ModelClosedError after close().
+        """
+        self._check_open()
+        return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        """Return the text of token ids, control tokens spelled out; broken UTF-8 becomes U+FFFD.
+
+        Raises InvalidParameterError for an id outside the vocabulary.
+        """
+        self._check_open()
+        return self.tokenizer.decode(token_ids(ids))
+
+    def apply_template(
+        self,
+        messages: Ids[Mapping[str, Any]],
+        *,
+        tools: Ids[Mapping[str, Any]] | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[int]:
+        """Return the token ids of a conversation as the model's chat template lays it out.
+
+        Args:
+            messages: dicts with "role" and "content", oldest first.
+            tools: function descriptions for templates that know them.
+            template_variables: further values for the template (enable_thinking, ...).
+            add_generation_prompt: end with the opening of the assistant's turn.
+
+        Raises:
+            TemplateError: the model has no template, or it is broken or refuses the messages.
+            InvalidParameterError: a message is malformed; the error names it.
+        """
+        self._check_open()
+        variables = dict(template_variables or {})
+        if tools is not None:
+            variables["tools"] = list(tools)
+        return self.tokenizer.encode_chat(
+            messages, add_generation_prompt=add_generation_prompt, **variables
+        )
+
+    def logits(self, ids: Iterable[int]) -> npt.NDArray[np.float32]:
+        """Return the logits after each token: float32 (n_tokens, n_vocab), row i after ids[i].
+
+        Takes 4 * n_tokens * n_vocab bytes. The rows do not depend on how the prompt is cut into
+        steps, on the number of threads or on what ran before.
+
+        Raises:
+            InvalidParameterError: no ids, or one outside the vocabulary.
+            ContextOverflowError: more than n_ctx ids.
+            NonFiniteError: the model computed NaN or infinity.
+        """
+        tokens = token_ids(ids)
+        rows = np.empty((len(tokens), self.n_vocab), np.float32)
+        for first, part in self._rows(tokens):
+            rows[first : first + len(part)] = part
+        return rows
+
+    def close(self) -> None:
+        """End what runs, free the memory; calling it again does nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _rows(self, tokens: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """Yield the logits after each token, some at a time, with the index of their first."""
+        handle = self._submit(Sequence(tokens, None, max_tokens=0, all_rows=True))
+        try:
+            for event in handle:
+                if isinstance(event, Rows):
+                    yield event.first, event.logits
+        finally:
+            handle.cancel()
+        if handle.sequence.error is not None:
+            raise handle.sequence.error
+
+    def _submit(self, sequence: Sequence) -> Handle:
+        self._check_open()
+        self._file.check_unchanged()
+        return self._driver.submit(sequence)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ModelClosedError(f"{self._file.path.name}: the model is closed; load it again")
+
+
+def _close(driver: Driver, file: GgufFile) -> None:
+    driver.close()
+    file.close()

@@ -14,17 +14,20 @@ from typing import Any, Literal
 from edgeinfer import packing
 from edgeinfer.arch import build_program
 from edgeinfer.completion import Chunk, Completion, CompletionStream, Timings, Usage
+from edgeinfer.engine.budget import page_budget
 from edgeinfer.engine.engine import Engine
-from edgeinfer.engine.pages import pages_for
+from edgeinfer.engine.pages import PAGE_LEN
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import CancelledError, InvalidParameterError, ResourceError
 from edgeinfer.kernels.backend import KV_TYPES, Backend, Cancel, Executable, Limits, choose
 from edgeinfer.llm import Model
 from edgeinfer.loader.catalogue import CATALOGUE
+from edgeinfer.loader.fingerprint import fingerprint
 from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.loader.resolve import resolve
+from edgeinfer.program.program import Program
 from edgeinfer.quant.packed import PackedMatrix
 from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_metadata
 
@@ -64,7 +67,6 @@ _INTEGER_HINTS = {
 POLL_S = 0.05  # how often a waiting load looks up for Ctrl-C
 MOST_THREADS = 512
 PACK_CHOICES = ("auto", "write", False)
-POOL_CONTEXTS = 2  # full-length sequences the KV pages are for: one running, one kept
 
 
 def load(
@@ -120,9 +122,17 @@ def load(
     path = resolve(path_or_name, progress=_download_progress(progress))
     file = open_gguf(path)
     defaults = sampling_defaults(path_or_name, file.metadata)
-    limits = _limits(file.metadata, n_ctx, n_threads, n_threads_batch, kv_type)
-    limits = replace(limits, activations=activations)
-    program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
+    n_ctx = _context(file.metadata, n_ctx)
+    program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
+    budget = page_budget(n_ctx, _most_page_bytes(program))
+    limits = Limits(
+        n_ctx=n_ctx,
+        n_pages=budget.n_pages,
+        n_threads=n_threads or 0,
+        n_threads_batch=n_threads_batch or 0,
+        kv_type=kv_type,
+        activations=activations,
+    )
     packed = _packed(file, kernels, pack, progress)
     cancel = Cancel()
     report = _Report(progress, cancel)
@@ -145,7 +155,13 @@ def load(
         return tokenizer
 
     executable, tokenizer = _side_by_side(compile_program, build_tokenizer, cancel)
-    engine = Engine(executable, limits)
+    engine = Engine(
+        executable,
+        limits,
+        budget=replace(budget, page_bytes=executable.state_bytes // limits.n_pages),
+        fingerprint=fingerprint(file.parts) + f"{kernels.name} {kv_type} {activations}".encode(),
+        window=program.window,
+    )
     return Model(file, tokenizer, engine, defaults, load_s=time.perf_counter() - started_s)
 
 
@@ -217,24 +233,18 @@ def _staged(progress: LoadProgress | None, stage: str) -> Callable[[int, int], N
     return lambda n_done, n_total: progress(stage, n_done, n_total)
 
 
-def _limits(
-    metadata: Metadata,
-    n_ctx: int | None,
-    n_threads: int | None,
-    n_threads_batch: int | None,
-    kv_type: str,
-) -> Limits:
+def _context(metadata: Metadata, n_ctx: int | None) -> int:
     trained = metadata.integer(".context_length", least=1, most=MOST_CTX)
     n_ctx = trained if n_ctx is None else n_ctx
     if n_ctx > trained:
         log.warning("n_ctx %d is longer than the %d tokens of the model's training", n_ctx, trained)
-    return Limits(
-        n_ctx=n_ctx,
-        n_pages=POOL_CONTEXTS * pages_for(n_ctx),
-        n_threads=n_threads or 0,
-        n_threads_batch=n_threads_batch or 0,
-        kv_type=kv_type,
-    )
+    return n_ctx
+
+
+def _most_page_bytes(program: Program) -> int:
+    """Return the bytes of a page of 16-bit keys and values, the largest of KV_TYPES."""
+    widths = (kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs)
+    return 2 * PAGE_LEN * sum(widths)
 
 
 def _side_by_side(

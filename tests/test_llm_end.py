@@ -91,9 +91,9 @@ def test_a_stream_keeps_its_model_and_a_forgotten_stream_frees_its_pages(model):
 
     scheduler = model._engine.scheduler
     assert scheduler.running == []
-    while scheduler.prefixes.evict():
+    while scheduler.holdings.prefixes.evict():
         pass
-    assert scheduler.pool.n_free == scheduler.pool.n_pages
+    assert scheduler.holdings.pool.n_free == scheduler.holdings.pool.n_pages
 
 
 def test_the_interpreter_ends_quietly_with_a_model_and_a_stream_alive():

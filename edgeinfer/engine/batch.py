@@ -29,6 +29,7 @@ def batch_of(work: list[Work]) -> Batch:
     page_tables = np.zeros((len(work), most_pages), np.int32)  # the rest of a row is never read
     for row, item in enumerate(work):
         page_tables[row, : len(item.sequence.pages)] = item.sequence.pages
+    np.maximum(page_tables, 0, out=page_tables)  # NO_PAGE is not read either
     return Batch(
         tokens=np.array(tokens, np.int32),
         positions=np.array(positions, np.int32),

@@ -180,7 +180,7 @@ class Driver:
 
     def _start(self, sequence: Sequence, channel: _Channel) -> None:
         self._channels[sequence] = channel
-        self._post(self._engine.add(sequence))
+        self._engine.add(sequence)
 
     def _finish_cancelled(self, sequence: Sequence) -> None:
         if sequence in self._channels:

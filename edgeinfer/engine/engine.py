@@ -11,39 +11,62 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.engine.batch import batch_of
+from edgeinfer.engine.budget import Budget
 from edgeinfer.engine.events import Event, Finished, Progress, Rows, Token
-from edgeinfer.engine.pages import PagePool
+from edgeinfer.engine.holdings import Holdings
+from edgeinfer.engine.pace import Pace
+from edgeinfer.engine.pages import PAGE_LEN, PagePool, pages_for
+from edgeinfer.engine.prefix import PrefixCache
 from edgeinfer.engine.sampler import Sampled
-from edgeinfer.engine.scheduler import Scheduler, Work
+from edgeinfer.engine.scheduler import Plan, Scheduler, Work
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.errors import (
+    CancelledError,
     ContextOverflowError,
     InvalidParameterError,
     NonFiniteError,
+    ResourceError,
 )
 from edgeinfer.kernels.backend import Cancel, Executable, Limits
 
-N_KEPT = 4  # finished sequences whose pages stay for reuse
 ROWS_BYTES = 64 << 20  # most logits of one step; one row is 1 MiB where the vocabulary is 262,144
 
 
 class Engine:
     """The executable, its scheduler and the flag that stops a step."""
 
-    def __init__(self, executable: Executable, limits: Limits, *, n_kept: int = N_KEPT) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        limits: Limits,
+        *,
+        budget: Budget | None = None,
+        fingerprint: bytes = b"",
+        window: int = 0,
+    ) -> None:
+        """Take what the pages may take (everything, if not given), a fingerprint of all that
+        decides the keys and values of tokens, and the longest window, 0 where a layer has none.
+        """
         self.executable = executable
         self.limits = limits
         self.cancel = Cancel()
-        n_rows = max(1, ROWS_BYTES // (4 * executable.n_vocab))
-        self.scheduler = Scheduler(
-            PagePool(limits.n_pages), n_batch=limits.n_batch, n_rows=n_rows, n_kept=n_kept
+        pool = PagePool(limits.n_pages, has_room=budget.has_room if budget else None)
+        holdings = Holdings(
+            pool,
+            PrefixCache(pool, fingerprint),
+            n_kept=budget.n_kept if budget else limits.n_pages,
+            window=window,
         )
+        self.pace = Pace(limits.n_batch)
+        n_rows = max(1, ROWS_BYTES // (4 * executable.n_vocab))
+        self.scheduler = Scheduler(holdings, self.pace, n_batch=limits.n_batch, n_rows=n_rows)
 
     def check(self, tokens: Ids[int], *, max_tokens: int) -> None:
         """Raise unless a sequence of these tokens can run; touches nothing, so any thread may ask.
 
         Raises InvalidParameterError (no token, an id outside the vocabulary, max_tokens below 0)
-        and ContextOverflowError (no room for the tokens and the first of the answer).
+        ContextOverflowError (no room for the tokens and the first of the answer), ResourceError
+        (there will never be so many pages).
         """
         if not tokens:
             raise InvalidParameterError("prompt: found no tokens (need at least 1)")
@@ -62,26 +85,79 @@ class Engine:
                 f"prompt: found {len(tokens)} tokens (need at most {most}: the context holds "
                 f"{self.limits.n_ctx}); shorten it, or load the model with a larger n_ctx"
             )
+        n_pages = self.limits.n_pages
+        if pages_for(len(tokens)) > n_pages:
+            raise ResourceError(
+                f"prompt: found {len(tokens)} tokens (need at most {n_pages * PAGE_LEN}, in "
+                f"{n_pages} pages); shorten it, or load the model with a larger n_ctx"
+            )
 
-    def add(self, sequence: Sequence) -> list[Event]:
-        """Start a checked sequence; its first event says how much of it is cached."""
+    def add(self, sequence: Sequence) -> None:
+        """Let a checked sequence take part from the next step on."""
         self.scheduler.add(sequence)
-        return [_progress(sequence)]
 
     def step(self) -> list[Event]:
         """Let the sequences catch up by one step and return what happened.
 
         An empty list means that none had anything to do. Raises CancelledError when `cancel` was
-        set, and what the executable raises; both leave every sequence as it was before.
+        set, with every sequence as it was before. What else the executable raises ends the
+        sequences that raise it when they run alone.
         """
-        work, starved = self.scheduler.plan()
-        if starved:
-            return [event for s in starved for event in self.finish(s, "length")]
+        plan = self.scheduler.plan()
+        for source, target in plan.copies:
+            self.executable.copy_page(source, target)
+        events: list[Event] = [_progress(s) for s in plan.moved if s.n_told < _n_ready(s)]
+        try:
+            events += self._run(plan)
+        except CancelledError:
+            if not events:
+                raise
+        events += [event for s in plan.starved for event in self._starve(s)]
+        return events
+
+    def finish(
+        self, sequence: Sequence, reason: FinishReason, error: BaseException | None = None
+    ) -> list[Event]:
+        """End a sequence from outside; one that has ended already stays as it ended."""
+        if sequence.finish_reason is not None:
+            return []
+        sequence.error = error
+        is_damaged = isinstance(error, NonFiniteError)
+        self.scheduler.finish(sequence, reason, is_damaged=is_damaged)
+        return [Finished(sequence)]
+
+    def _run(self, plan: Plan) -> list[Event]:
+        work = plan.work
         if not work:
             return []
+        try:
+            return self._run_together(work)
+        except CancelledError:
+            raise
+        except Exception as error:
+            if len(work) == 1:
+                return self.finish(work[0].sequence, "error", error)
+        return [event for item in work for event in self._run_alone(item)]
+
+    def _run_alone(self, item: Work) -> list[Event]:
+        """Run a part of a step that failed as a whole, to find out whose fault it was."""
+        try:
+            return self._run_together([item])
+        except CancelledError:  # it takes part in the next step
+            return []
+        except Exception as error:
+            return self.finish(item.sequence, "error", error)
+
+    def _run_together(self, work: list[Work]) -> list[Event]:
         started_s = time.perf_counter()
         logits = self.executable.run(batch_of(work), cancel=self.cancel)
+        step_s = time.perf_counter() - started_s
+        is_answer = [item.sequence.n_due == 1 for item in work]
         in_prompt = [item.sequence.n_generated == 0 for item in work]
+        n_prompt_tokens = sum(
+            i.n_tokens for i, is_one in zip(work, is_answer, strict=True) if not is_one
+        )
+        self.pace.record(sum(is_answer), n_prompt_tokens, step_s)
         events: list[Event] = []
         n_used = 0
         for item in work:
@@ -97,15 +173,16 @@ class Engine:
                 item.sequence.n_generate_steps += 1
         return events
 
-    def finish(
-        self, sequence: Sequence, reason: FinishReason, error: BaseException | None = None
-    ) -> list[Event]:
-        """End a sequence from outside; one that has ended already stays as it ended."""
-        if sequence.finish_reason is not None:
-            return []
-        sequence.error = error
-        self.scheduler.finish(sequence, reason)
-        return [Finished(sequence)]
+    def _starve(self, sequence: Sequence) -> list[Event]:
+        """End a sequence for which no page is left though it is alone."""
+        if sequence.n_generated > 0:
+            return self.finish(sequence, "length")
+        n_pages = self.scheduler.holdings.pool.n_touched
+        error = ResourceError(
+            f"prompt: found {len(sequence.tokens)} tokens (need at most {n_pages * PAGE_LEN}, "
+            "which the memory has room for); shorten it, free memory, or load with kv_type='q8_0'"
+        )
+        return self.finish(sequence, "error", error)
 
     def _advance(self, item: Work, rows: npt.NDArray[np.float32]) -> Iterator[Event]:
         """Count `item` as computed and let its rows of logits have their effect."""
@@ -116,8 +193,8 @@ class Engine:
             yield from self.finish(sequence, "error", error)
             return
         first = sequence.n_computed
-        sequence.n_computed += item.n_tokens
-        if first < sequence.n_prompt:
+        self.scheduler.advance(item)
+        if sequence.n_told < _n_ready(sequence):
             yield _progress(sequence)
         if sequence.all_rows:
             yield Rows(sequence, first, rows.copy())
@@ -161,6 +238,10 @@ def _n_wanted(item: Work) -> int:
     return int(item.catches_up and item.sequence.max_tokens > 0)
 
 
+def _n_ready(sequence: Sequence) -> int:
+    return min(sequence.n_reached, sequence.n_prompt)
+
+
 def _progress(sequence: Sequence) -> Progress:
-    n_done = min(sequence.n_computed, sequence.n_prompt)
-    return Progress(sequence, n_done, sequence.n_prompt, sequence.n_cached)
+    sequence.n_told = _n_ready(sequence)
+    return Progress(sequence, sequence.n_told, sequence.n_prompt, sequence.n_cached)

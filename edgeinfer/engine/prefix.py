@@ -1,103 +1,183 @@
-"""Keep the pages of finished sequences, so that a prompt which begins alike continues them.
+"""Remember which page holds which tokens, so that a prompt which begins alike starts from there.
 
-What is kept is reused by token ids alone: the same ids at the same positions have the same keys
-and values bit for bit, so a continued sequence equals one computed from its start.
+A block is a page's worth of tokens, and its key a hash of the block before it and its own ids, down
+to a root that stands for the model, its adapter and the type of keys and values. The same ids
+behind the same ids have the same keys and values bit for bit, so what starts from here equals what
+is computed from its start.
 """
 
+import secrets
+from array import array
+from collections import OrderedDict
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
+from hashlib import blake2b
 
-from edgeinfer.engine.pages import PAGE_LEN, PagePool, pages_for
+from edgeinfer.engine.pages import NO_PAGE, PAGE_LEN, PagePool
+
+KEY_BYTES = 16
+LEAST_PART = 8  # tokens that are worth the copy of a page; so many take one call of a kernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kept:
-    tokens: list[int]  # exactly those whose keys and values lie in `pages`
-    pages: list[int]
+class _Block:
+    """`page` holds `tokens`, 1 to PAGE_LEN of them, behind the blocks that `parent` stands for."""
+
+    key: bytes
+    parent: bytes
+    tokens: list[int]
+    page: int
 
 
 class PrefixCache:
-    """The last few finished sequences, most recently used last."""
+    """An owner of every page whose tokens it knows; those nobody else owns are the unused ones.
 
-    def __init__(self, pool: PagePool, n_kept: int) -> None:
+        root --- page 7 --- page 3 --- page 9 (20 tokens)     a finished conversation
+                       `--- page 4                            another one with its beginning
+
+    Whole blocks are shared. Of a block that agrees in part the page is copied, since what follows
+    is written into it. Unused pages are given up, least recently used first, a chain from its end.
+    """
+
+    def __init__(self, pool: PagePool, fingerprint: bytes = b"") -> None:
+        """Take the fingerprint of all that decides what keys and values tokens have."""
         self._pool = pool
-        self._n_kept = n_kept
-        self._kept: list[_Kept] = []
+        self._secret = secrets.token_bytes(32)  # so that nobody can prepare equal keys
+        self.root = self._hash(fingerprint)
+        self._blocks: dict[bytes, _Block] = {}
+        self._of_page: dict[int, _Block] = {}
+        self._children: dict[bytes, list[_Block]] = {}
+        self._unused: OrderedDict[int, None] = OrderedDict()  # pages, least recently used first
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._blocks)
 
-    def keep(self, tokens: list[int], pages: list[int]) -> None:
-        """Become an owner of `pages` in the caller's place; they hold `tokens`, computed."""
-        n_needed = pages_for(len(tokens))
-        self._pool.give_back(pages[n_needed:])
-        if not tokens:
-            return
-        for kept in [k for k in self._kept if _common_len(k.tokens, tokens) == len(k.tokens)]:
-            self._drop(kept)  # it can answer nothing that the longer one cannot
-        self._kept.append(_Kept(tokens, pages[:n_needed]))
-        if len(self._kept) > self._n_kept:
-            self._drop(self._kept[0])
+    @property
+    def n_unused(self) -> int:
+        """Pages that `evict` could give up."""
+        return len(self._unused)
 
-    def claim(self, tokens: Ids[int]) -> tuple[list[int], int]:
-        """Return the pages that hold the longest kept prefix of `tokens`, and its length.
+    def key_of(self, tokens: Ids[int], keys: list[bytes], index: int) -> bytes:
+        """Return the key of whole block `index`; `keys`, those known of `tokens`, grow to it."""
+        for i in range(len(keys), index + 1):
+            keys.append(self._key(keys[i - 1] if i else self.root, _ids_of(tokens, i)))
+        return keys[index]
 
-        The caller becomes an owner. The last token is never part of the prefix: its logits are
-        wanted, so it has to be computed again.
+    def n_shared(self, tokens: Ids[int], keys: list[bytes]) -> int:
+        """Return how many leading pages of `tokens` others are using at the moment."""
+        n = 0
+        while (
+            block := self._whole(tokens, keys, n)
+        ) is not None and block.page not in self._unused:
+            n += 1
+        return n
 
-            kept    | page 7 | page 3 | pag.. |       a chat's next turn: taken over whole,
-            prompt  | same   | same   | same + more   page 3 and the part-filled one included
+    def claim(self, tokens: Ids[int], keys: list[bytes], n_held: int) -> list[int]:
+        """Return the pages of the known whole blocks from block `n_held` on, with one owner more.
 
-            kept    | page 7 | page 3 | page 5 | ..   another chat with the same system prompt:
-            prompt  | same   | di...                  page 7 is shared, the other chat stays
+        The last token is never part of them: its logits are wanted, so it is computed again.
         """
-        best, n_common = None, 0
-        for kept in self._kept:
-            n = min(_common_len(kept.tokens, tokens), len(tokens) - 1)
+        pages: list[int] = []
+        while (block := self._whole(tokens, keys, n_held + len(pages))) is not None:
+            pages.append(block.page)
+        self._pool.share(pages)
+        for page in pages:
+            self._unused.pop(page, None)
+        return pages
+
+    def claim_part(self, tokens: Ids[int], keys: list[bytes], n_held: int) -> tuple[int, int]:
+        """Return the page that agrees longest with what follows `n_held` blocks, and how long.
+
+        The caller becomes an owner, to copy the page and release it; of (NO_PAGE, 0) there is none.
+        """
+        parent = self.key_of(tokens, keys, n_held - 1) if n_held else self.root
+        start = n_held * PAGE_LEN
+        wanted = tokens[start : min(start + PAGE_LEN, len(tokens) - 1)]
+        best, n_common = None, LEAST_PART - 1
+        for block in self._children.get(parent, ()):
+            n = _common_len(block.tokens, wanted)
             if n > n_common:
-                best, n_common = kept, n
+                best, n_common = block, n
         if best is None:
-            return [], 0
-        n_whole = n_common // PAGE_LEN
-        is_whole_prompt = n_common == len(tokens) - 1
-        if self._continues(best, n_common, is_whole_prompt):
-            n_needed = pages_for(n_common)
-            self._kept.remove(best)
-            self._pool.give_back(best.pages[n_needed:])
-            return best.pages[:n_needed], n_common
-        shared = best.pages[:n_whole]
-        self._pool.share(shared)
-        self._kept.remove(best)
-        self._kept.append(best)
-        return shared, n_whole * PAGE_LEN
+            return NO_PAGE, 0
+        self._pool.share([best.page])
+        self._unused.pop(best.page, None)
+        return best.page, n_common
+
+    def keep(self, tokens: Ids[int], keys: list[bytes], index: int, page: int) -> None:
+        """Remember that `page` holds block `index` of `tokens`, whole or, the last, in part."""
+        held = _ids_of(tokens, index)
+        if not held:
+            return
+        parent = self.key_of(tokens, keys, index - 1) if index else self.root
+        is_whole = len(held) == PAGE_LEN
+        key = self.key_of(tokens, keys, index) if is_whole else self._key(parent, held)
+        siblings = self._children.get(parent, [])
+        if key in self._blocks or page in self._of_page:
+            return
+        if not is_whole and any(_common_len(b.tokens, held) == len(held) for b in siblings):
+            return
+        for block in [b for b in siblings if _common_len(b.tokens, held) == len(b.tokens)]:
+            if block.page in self._unused:  # it answers nothing that the longer one cannot
+                self._drop(block)
+        block = _Block(key, parent, held, page)
+        self._blocks[key] = self._of_page[page] = block
+        self._children.setdefault(parent, []).append(block)
+        self._pool.share([page])
+
+    def release(self, pages: Ids[int]) -> None:
+        """Remove an owner from each of `pages`, a sequence's in order; known ones become unused."""
+        pages = [page for page in pages if page != NO_PAGE]
+        self._pool.give_back(pages)
+        for page in reversed(pages):
+            if page in self._of_page and self._pool.owners(page) == 1:
+                self._unused[page] = None
+
+    def forget(self, pages: Ids[int]) -> None:
+        """Know nothing any more of these pages, nor of what was computed behind them."""
+        left = [self._of_page[page] for page in pages if page in self._of_page]
+        while left:
+            block = left.pop()
+            if self._blocks.get(block.key) is block:
+                left += self._children.get(block.key, ())
+                self._drop(block)
 
     def evict(self) -> bool:
-        """Give back the pages used least recently; False when nothing is kept."""
-        if not self._kept:
+        """Give up the page used least recently; False when every page is in use."""
+        if not self._unused:
             return False
-        self._drop(self._kept[0])
+        self._drop(self._of_page[next(iter(self._unused))])
         return True
 
-    def _continues(self, kept: _Kept, n_common: int, is_whole_prompt: bool) -> bool:
-        """Whether it is the same conversation, and the page to be written next is its alone.
+    def _whole(self, tokens: Ids[int], keys: list[bytes], index: int) -> _Block | None:
+        if (index + 1) * PAGE_LEN >= len(tokens):
+            return None
+        block = self._blocks.get(self.key_of(tokens, keys, index))
+        return block if block is not None and block.tokens == _ids_of(tokens, index) else None
 
-        It is the same where the prompt adds nothing (another try), or uses most of what is kept.
-        """
-        if not is_whole_prompt and 2 * n_common < len(kept.tokens):
-            return False
-        n_whole = n_common // PAGE_LEN
-        return n_common % PAGE_LEN == 0 or self._pool.owners(kept.pages[n_whole]) == 1
+    def _drop(self, block: _Block) -> None:
+        del self._blocks[block.key], self._of_page[block.page]
+        self._unused.pop(block.page, None)
+        siblings = self._children[block.parent]
+        siblings.remove(block)
+        if not siblings:
+            del self._children[block.parent]
+        self._pool.give_back([block.page])
 
-    def _drop(self, kept: _Kept) -> None:
-        self._kept.remove(kept)
-        self._pool.give_back(kept.pages)
+    def _key(self, parent: bytes, ids: list[int]) -> bytes:
+        return self._hash(parent + array("i", ids).tobytes())
+
+    def _hash(self, content: bytes) -> bytes:
+        return blake2b(content, key=self._secret, digest_size=KEY_BYTES).digest()
+
+
+def _ids_of(tokens: Ids[int], index: int) -> list[int]:
+    return list(tokens[index * PAGE_LEN : (index + 1) * PAGE_LEN])
 
 
 def _common_len(a: Ids[int], b: Ids[int]) -> int:
-    """Count equal leading ids, a page's worth in one comparison."""
-    n = min(len(a), len(b))
-    for start in range(0, n, PAGE_LEN):
-        end = min(start + PAGE_LEN, n)
-        if a[start:end] != b[start:end]:
-            return next(i for i in range(start, end) if a[i] != b[i])
-    return n
+    """Count equal leading ids."""
+    for n, (left, right) in enumerate(zip(a, b, strict=False)):
+        if left != right:
+            return n
+    return min(len(a), len(b))

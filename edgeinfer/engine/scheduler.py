@@ -1,16 +1,26 @@
-"""Choose which sequences run next and give them pages; knows counts, no arrays and no text.
+"""Choose which sequences run next and who gives way for pages; knows counts, no arrays, no text.
 
 There is no phase of prompts and no phase of answers. A sequence has tokens of which some are
 computed; each step lets the others catch up, as many as fit the step. A new prompt catches up in
-chunks, an answer one token at a time, and later features (a cached prefix, guessed tokens) only
-change how far behind a sequence is.
+chunks, an answer one token at a time, a sequence that lost its pages from its start; a cached
+prefix or guessed tokens only change how far behind it is.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
-from edgeinfer.engine.pages import PagePool, pages_for
-from edgeinfer.engine.prefix import PrefixCache
+from edgeinfer.engine.holdings import Copy, Holdings
+from edgeinfer.engine.pages import PAGE_LEN
 from edgeinfer.engine.sequence import FinishReason, Sequence
+
+MOST_PASSED_OVER: Final = 32  # steps in a row; after them a sequence goes first until it ends
+
+
+class PromptPace(Protocol):
+    """What the scheduler needs of `pace.Pace`."""
+
+    def most_tokens(self, n_answers: int) -> int:
+        """Return how many prompt tokens may run beside so many answers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,69 +36,223 @@ class Work:
         return self.n_tokens == self.sequence.n_due
 
 
-class Scheduler:
-    """The running sequences, the pages they own and the finished ones kept for reuse."""
+@dataclass(slots=True, eq=False)
+class Plan:
+    """A step as it fills, and what is left of it.
 
-    def __init__(self, pool: PagePool, *, n_batch: int, n_rows: int, n_kept: int) -> None:
+    copies: pages to be copied before the step, in order. chosen: how many tokens of whom.
+    moved: who was let in, or found more of its tokens cached. starved: for whom there will never
+    be a page.
+    """
+
+    n_left: int
+    n_rows_left: int
+    n_prompt_left: int = 0
+    copies: list[Copy] = field(default_factory=list)
+    chosen: dict[Sequence, int] = field(default_factory=dict)
+    moved: list[Sequence] = field(default_factory=list)
+    starved: list[Sequence] = field(default_factory=list)
+    awaiting: set[Sequence] = field(default_factory=set)  # what another one computes for them
+    under_way: set[bytes] = field(default_factory=set)  # keys of the blocks being computed
+
+    @property
+    def work(self) -> list[Work]:
+        """The sequences of the step in their order."""
+        return [Work(sequence, n_tokens) for sequence, n_tokens in self.chosen.items()]
+
+
+class Scheduler:
+    """The sequences that are not at their end.
+
+    Standing is by priority, then by arrival. Answers run in every step; prompts share the rest of
+    it, the one that is least behind first. Who sees later ones pass for MOST_PASSED_OVER steps in
+    a row has the highest standing from then on. When pages run out, a paused sequence, or else
+    the one of lowest standing, loses its own and waits.
+    """
+
+    def __init__(self, holdings: Holdings, pace: PromptPace, *, n_batch: int, n_rows: int) -> None:
         """Take `n_batch`, the most tokens in a step, and `n_rows`, the most rows of logits."""
-        self.pool = pool
-        self.prefixes = PrefixCache(pool, n_kept)
-        self.running: list[Sequence] = []  # in order of arrival
+        self.holdings = holdings
+        self.running: list[Sequence] = []  # who may have pages
+        self.waiting: list[Sequence] = []
+        self._pace = pace
         self._n_batch = n_batch
         self._n_rows = n_rows
+        self._n_arrived = 0
 
     @property
     def has_work(self) -> bool:
         """Whether any sequence could take part in a step."""
-        return any(not sequence.paused for sequence in self.running)
+        return any(not s.paused for s in (*self.running, *self.waiting))
 
     def add(self, sequence: Sequence) -> None:
-        """Start `sequence` from the longest kept prefix of its tokens."""
-        if not sequence.all_rows:
-            sequence.pages, sequence.n_cached = self.prefixes.claim(sequence.tokens)
-            sequence.n_computed = sequence.n_cached
-        self.running.append(sequence)
+        """Let `sequence` wait for its turn, which is the next step's if there are pages."""
+        sequence.arrival = self._n_arrived
+        self._n_arrived += 1
+        self.waiting.append(sequence)
 
-    def plan(self) -> tuple[list[Work], list[Sequence]]:
-        """Return the next step's work, and the sequences for which no page is left.
-
-        Those with the fewest tokens due come first, so an answer never waits for a prompt.
-        """
-        work: list[Work] = []
-        starved: list[Sequence] = []
-        n_left, n_rows_left = self._n_batch, self._n_rows
+    def plan(self) -> Plan:
+        """Return the next step."""
+        plan = Plan(self._n_batch, self._n_rows)
+        self._admit(plan)
         ready = [s for s in self.running if not s.paused]
-        for sequence in sorted(ready, key=lambda s: s.n_due):
-            n_tokens = min(sequence.n_due, n_left)
-            if sequence.all_rows:
-                n_tokens = min(n_tokens, n_rows_left)
-            if n_tokens == 0 or n_rows_left == 0:
-                break
-            if not self._make_room(sequence, sequence.n_computed + n_tokens):
-                starved.append(sequence)
-                continue
-            work.append(Work(sequence, n_tokens))
-            n_left -= n_tokens
-            n_rows_left -= n_tokens if sequence.all_rows else 1
-        return work, starved
+        n_answers = sum(_is_answer(s) for s in ready)
+        plan.n_prompt_left = self._pace.most_tokens(n_answers)
+        for sequence in _in_turn(ready):
+            if sequence in self.running:  # and did not give way meanwhile
+                n_answers -= _is_answer(sequence)
+                self._choose(plan, sequence, n_reserved=n_answers)
+        self._count_passed_over(plan)
+        return plan
 
-    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        """End `sequence`; what it computed is kept unless it failed."""
-        self.running.remove(sequence)
+    def advance(self, item: Work) -> None:
+        """Count the tokens of `item` as computed."""
+        self.holdings.advance(item.sequence, item.n_tokens)
+
+    def finish(self, sequence: Sequence, reason: FinishReason, *, is_damaged: bool = False) -> None:
+        """End `sequence`; what it computed is kept unless it is damaged."""
         sequence.finish_reason = reason
-        pages, sequence.pages = sequence.pages, []
-        if reason == "error":
-            self.pool.give_back(pages)
+        (self.running if sequence in self.running else self.waiting).remove(sequence)
+        if is_damaged:
+            self.holdings.discard(sequence)
         else:
-            self.prefixes.keep(sequence.tokens[: sequence.n_computed], pages)
+            self.holdings.give_up(sequence)
 
-    def _make_room(self, sequence: Sequence, n_tokens: int) -> bool:
-        """Give `sequence` pages for `n_tokens` positions, at the cost of what is only kept."""
-        n_missing = pages_for(n_tokens) - len(sequence.pages)
-        if n_missing <= 0:
-            return True
-        while (pages := self.pool.take(n_missing)) is None:
-            if not self.prefixes.evict():
+    def _admit(self, plan: Plan) -> None:
+        """Let in who waits, in the order of standing, as long as there are pages for them.
+
+        Pages that running sequences still need for the tokens they have are not there to be had;
+        those of sequences of a lower priority are.
+        """
+        for sequence in sorted(self.waiting, key=_standing):
+            if sequence.paused:
+                continue
+            is_alone = all(s.paused for s in self.running)
+            if not is_alone and not self._has_room(sequence):
+                return
+            self.waiting.remove(sequence)
+            self.running.append(sequence)
+            self._claim(plan, sequence)
+            if sequence not in plan.moved:
+                plan.moved.append(sequence)
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        needed, room = self.holdings.n_missing(sequence), self.holdings.n_available
+        for other in self.running:
+            if _beats(sequence, other):
+                room += len(other.pages)
+            else:
+                needed += self.holdings.n_missing(other)
+        return needed <= room
+
+    def _claim(self, plan: Plan, sequence: Sequence) -> None:
+        n_computed = sequence.n_computed
+        plan.copies += self.holdings.claim(sequence)
+        if sequence.n_computed > n_computed and sequence not in plan.moved:
+            plan.moved.append(sequence)
+
+    def _choose(self, plan: Plan, sequence: Sequence, *, n_reserved: int) -> None:
+        """Put what fits of `sequence` into the step, with `n_reserved` answers still to come."""
+        if not _is_answer(sequence) and sequence.n_computed % PAGE_LEN == 0:
+            self._claim(plan, sequence)
+            if self._is_under_way(plan, sequence):
+                plan.awaiting.add(sequence)
+                return
+        n_tokens = min(sequence.n_due, plan.n_left)
+        if not _is_answer(sequence):
+            most = max(plan.n_left - n_reserved, int(not plan.chosen))
+            n_tokens = min(n_tokens, plan.n_prompt_left, most)
+        if sequence.all_rows:
+            n_tokens = min(n_tokens, plan.n_rows_left)
+        if n_tokens <= 0 or plan.n_rows_left == 0:
+            return
+        if self._make_room(plan, sequence, sequence.n_computed + n_tokens):
+            self._take(plan, sequence, n_tokens)
+
+    def _take(self, plan: Plan, sequence: Sequence, n_tokens: int) -> None:
+        plan.chosen[sequence] = n_tokens
+        plan.n_left -= n_tokens
+        plan.n_rows_left -= n_tokens if sequence.all_rows else 1
+        if _is_answer(sequence):
+            return
+        plan.n_prompt_left -= n_tokens
+        first, end = sequence.n_computed // PAGE_LEN, sequence.n_computed + n_tokens
+        for index in range(first, -(-end // PAGE_LEN)):
+            if (key := self._block_key(sequence, index)) is not None:
+                plan.under_way.add(key)
+
+    def _is_under_way(self, plan: Plan, sequence: Sequence) -> bool:
+        """Whether the step computes for another what `sequence` needs next."""
+        if sequence.all_rows or not plan.under_way:
+            return False
+        return self._block_key(sequence, sequence.n_computed // PAGE_LEN) in plan.under_way
+
+    def _block_key(self, sequence: Sequence, index: int) -> bytes | None:
+        """Return the key of a whole block that the sequence could find cached."""
+        if (index + 1) * PAGE_LEN >= len(sequence.tokens):
+            return None
+        return self.holdings.prefixes.key_of(sequence.tokens, sequence.keys, index)
+
+    def _make_room(self, plan: Plan, sequence: Sequence, n_tokens: int) -> bool:
+        """Give `sequence` pages for `n_tokens`; else it waits, or is starved if it is alone."""
+        while not self.holdings.extend(sequence, n_tokens):
+            victim = self._victim(sequence)
+            if victim is None and len(self.running) == 1:
+                plan.starved.append(sequence)
                 return False
-        sequence.pages += pages
+            self._preempt(plan, victim or sequence)
+            if victim is None:
+                return False
         return True
+
+    def _victim(self, sequence: Sequence) -> Sequence | None:
+        """Return who gives way to `sequence`: a paused one, or else one of a lower standing."""
+        others = [s for s in self.running if s.pages and s is not sequence]
+        paused = [s for s in others if s.paused]
+        lower = [s for s in others if _standing(s) > _standing(sequence)]
+        return max(paused or lower, key=_standing, default=None)
+
+    def _preempt(self, plan: Plan, sequence: Sequence) -> None:
+        """Let `sequence` wait without pages; what is left of them by then it finds again."""
+        if (n_tokens := plan.chosen.pop(sequence, 0)) > 0:
+            plan.n_left += n_tokens
+            plan.n_rows_left += n_tokens if sequence.all_rows else 1
+        self.running.remove(sequence)
+        self.waiting.append(sequence)
+        self.holdings.give_up(sequence)
+
+    def _count_passed_over(self, plan: Plan) -> None:
+        last = max((s.arrival for s in plan.chosen), default=-1)
+        for sequence in (*self.running, *self.waiting):
+            if _is_overdue(sequence) or sequence.paused:
+                continue
+            if sequence in plan.chosen or sequence in plan.awaiting:
+                sequence.n_passed_over = 0
+            elif sequence.arrival < last:
+                sequence.n_passed_over += 1
+
+
+def _in_turn(ready: list[Sequence]) -> list[Sequence]:
+    """Order the running: who may not wait any longer, answers, prompts."""
+    late = sorted((s for s in ready if _is_overdue(s)), key=_standing)
+    rest = [s for s in ready if not _is_overdue(s)]
+    answers = sorted((s for s in rest if _is_answer(s)), key=_standing)
+    prompts = [s for s in rest if not _is_answer(s)]
+    prompts.sort(key=lambda s: (-s.priority, s.n_due, s.arrival))
+    return late + answers + prompts
+
+
+def _standing(sequence: Sequence) -> tuple[bool, int, int]:
+    return not _is_overdue(sequence), -sequence.priority, sequence.arrival
+
+
+def _beats(sequence: Sequence, other: Sequence) -> bool:
+    return not _is_overdue(other) and (other.paused or sequence.priority > other.priority)
+
+
+def _is_overdue(sequence: Sequence) -> bool:
+    return sequence.n_passed_over >= MOST_PASSED_OVER
+
+
+def _is_answer(sequence: Sequence) -> bool:
+    return sequence.n_due == 1

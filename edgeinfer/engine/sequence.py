@@ -7,7 +7,7 @@ import numpy as np
 
 from edgeinfer.engine.sampler import Sampled
 
-FinishReason = Literal["stop", "length", "cancelled", "error"]
+FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
 
 class TokenSampler(Protocol):
@@ -29,24 +29,36 @@ class Sequence:
         n_cached   | found in the prefix cache |
         n_computed | ................................ |                     grows by steps
         pages      |    page 7    |    page 3    |    page 9    |           room for n_computed
+        keys       |    a1..      |    f0..      |                          of whole pages
 
     Nothing says whether a sequence reads its prompt or writes its answer: computed tokens have to
-    catch up with tokens, and a sequence that has caught up is given its next one.
+    catch up with tokens, and a sequence that has caught up is given its next one. One that lost
+    its pages to others has computed nothing, and catches up again.
+
+    `priority`: a higher one goes first. `deadline_s`: when to end it, by time.monotonic().
     """
 
     __slots__ = (
         "all_rows",
+        "arrival",
+        "deadline_s",
         "error",
         "finish_reason",
         "generate_s",
+        "keys",
         "max_tokens",
         "n_cached",
         "n_computed",
         "n_generate_steps",
         "n_logprobs",
+        "n_passed_over",
         "n_prompt",
+        "n_pruned",
+        "n_reached",
+        "n_told",
         "pages",
         "paused",
+        "priority",
         "prompt_s",
         "sampler",
         "stop_id",
@@ -63,6 +75,8 @@ class Sequence:
         stop_ids: frozenset[int] = frozenset(),
         n_logprobs: int | None = None,
         all_rows: bool = False,
+        priority: int = 0,
+        deadline_s: float | None = None,
     ) -> None:
         assert sampler is not None or max_tokens == 0
         self.tokens = list(tokens)
@@ -72,9 +86,17 @@ class Sequence:
         self.stop_ids = stop_ids
         self.n_logprobs = n_logprobs
         self.all_rows = all_rows
+        self.priority = priority
+        self.deadline_s = deadline_s
+        self.arrival = 0
         self.pages: list[int] = []
+        self.keys: list[bytes] = []
+        self.n_pruned = 0  # leading pages that no window reaches
+        self.n_passed_over = 0  # steps in a row
+        self.n_told = -1  # tokens of the prompt that were reported as ready
         self.n_cached = 0
         self.n_computed = 0
+        self.n_reached = 0  # most tokens that were ever computed
         self.paused = False
         self.finish_reason: FinishReason | None = None
         self.stop_id: int | None = None

@@ -139,6 +139,10 @@ class Executable(Protocol):
         """
         ...
 
+    def copy_page(self, source: int, target: int) -> None:
+        """Make page `target` hold the keys and values that page `source` holds, in every layer."""
+        ...
+
     def close(self) -> None:
         """Free everything; calling it again does nothing."""
         ...

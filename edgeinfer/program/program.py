@@ -79,6 +79,12 @@ class Program:
         ahead = any(op.reach[1] != 0 for op in self.attentions())
         return ahead or any(kv.kind == "step" for kv in self.kvs)
 
+    @property
+    def window(self) -> int:
+        """The longest window of the layers' keys and values; 0 if a layer keeps everything."""
+        windows = [kv.window for kv in self.kvs]
+        return max(windows, default=0) if all(windows) else 0
+
     def validate(self, tensors: Mapping[str, Tensor], *, where: str = "model") -> None:
         """Check every tensor the program names against the file, before a weight is read.
 

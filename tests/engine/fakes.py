@@ -51,6 +51,9 @@ class FakeExecutable:
             self.logits[row] = _row(hashes[i])
         return self.logits[: len(batch.wanted)]
 
+    def copy_page(self, source: int, target: int) -> None:
+        self.slots[target] = self.slots[source]
+
     def close(self) -> None:
         self.closed += 1
 
@@ -81,11 +84,9 @@ class Argmax:
         return Sampled(self.sample(logits, history, position), -1.0, ((0, -1.0),) * n_top)
 
 
-def make_engine(
-    *, n_ctx: int = 512, n_pages: int = 16, n_batch: int = 64, n_kept: int = 4
-) -> Engine:
+def make_engine(*, n_ctx: int = 512, n_pages: int = 16, n_batch: int = 64) -> Engine:
     limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=n_batch)
-    return Engine(FakeExecutable(limits), limits, n_kept=n_kept)
+    return Engine(FakeExecutable(limits), limits)
 
 
 def make_sequence(tokens: Ids[int], *, max_tokens: int = 8, **options: object) -> Sequence:
@@ -94,7 +95,9 @@ def make_sequence(tokens: Ids[int], *, max_tokens: int = 8, **options: object) -
 
 def run(engine: Engine, *sequences: Sequence) -> list[Event]:
     """Step until all sequences have finished and return every event."""
-    events = [event for sequence in sequences for event in engine.add(sequence)]
+    events: list[Event] = []
+    for sequence in sequences:
+        engine.add(sequence)
     while any(sequence.finish_reason is None for sequence in sequences):
         events += engine.step()
     return events

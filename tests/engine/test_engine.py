@@ -68,16 +68,16 @@ def test_the_same_prompt_again_computes_its_last_token_only():
 
 def test_a_shared_beginning_leaves_the_other_conversation_whole():
     engine = make_engine()
-    system, one, two = prompt(70), prompt(200, seed=1), prompt(50, seed=2)
+    system, one, two = prompt(80), prompt(200, seed=1), prompt(50, seed=2)
     first = answer(engine, system + one, max_tokens=5)
     second = make_sequence(system + two, max_tokens=5)
     run(engine, second)
     again = make_sequence(system + one, max_tokens=5)
     run(engine, again)
 
-    assert second.n_cached == 64
+    assert second.n_cached == 80
     assert second.tokens[second.n_prompt :] == answer(make_engine(), system + two, max_tokens=5)
-    assert again.n_cached == 269
+    assert again.n_cached == 279
     assert again.tokens[again.n_prompt :] == first
 
 
@@ -158,12 +158,12 @@ def test_the_last_page_ends_with_length():
 
 def test_progress_counts_cached_and_computed_tokens():
     engine = make_engine()
-    run(engine, make_sequence(prompt(70), max_tokens=0))
+    run(engine, make_sequence(prompt(80), max_tokens=0))
 
-    events = run(engine, make_sequence(prompt(70) + prompt(100, seed=1), max_tokens=2))
+    events = run(engine, make_sequence(prompt(80) + prompt(100, seed=1), max_tokens=2))
 
     progress = [(e.n_done, e.n_total, e.n_cached) for e in events if isinstance(e, Progress)]
-    assert progress == [(70, 170, 70), (134, 170, 70), (170, 170, 70)]
+    assert progress == [(80, 180, 80), (144, 180, 80), (180, 180, 80)]
 
 
 def test_all_rows_come_in_order_and_equal_one_at_a_time():

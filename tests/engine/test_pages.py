@@ -40,3 +40,29 @@ def test_a_shared_page_is_free_when_its_last_owner_gives_it_back():
     assert (pool.owners(0), pool.n_free) == (1, 1)
     pool.give_back(pages)
     assert (pool.owners(0), pool.n_free) == (0, 2)
+
+
+def test_the_pool_grows_as_long_as_there_is_room():
+    asked = []
+
+    def has_room(n):
+        asked.append(n)
+        return sum(asked) <= 40
+
+    pool = PagePool(100, has_room=has_room)
+
+    assert pool.take(20) == list(range(20))
+    assert pool.take(16) == list(range(20, 36))
+    assert pool.take(5) is None
+    assert (asked, pool.n_touched) == ([36, 21, 5], 36)
+
+
+def test_pages_that_came_back_need_no_room():
+    pool = PagePool(100, has_room=lambda n: False)
+    assert pool.take(1) is None
+
+    pool = PagePool(4, has_room=lambda n: True)
+    pages = pool.take(4)
+    pool._has_room = lambda n: False
+    pool.give_back(pages)
+    assert pool.take(4) == pages

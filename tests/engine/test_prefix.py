@@ -1,8 +1,8 @@
-"""Which kept pages a new prompt gets, and which are given up."""
+"""Which pages a prompt finds, which are copied, which are given up; exact ids, no model."""
 
 import pytest
 
-from edgeinfer.engine.pages import PagePool, pages_for
+from edgeinfer.engine.pages import NO_PAGE, PAGE_LEN, PagePool, pages_for
 from edgeinfer.engine.prefix import PrefixCache
 
 
@@ -13,106 +13,157 @@ def pool():
 
 @pytest.fixture
 def cache(pool):
-    return PrefixCache(pool, n_kept=2)
+    return PrefixCache(pool)
 
 
 def keep(cache, pool, tokens):
-    pages = pool.take(pages_for(len(tokens)))
-    cache.keep(tokens, pages)
+    """Let a sequence compute `tokens` and end; return its pages."""
+    keys = []
+    pages = cache.claim([*tokens, -1], keys, 0)
+    pages += pool.take(pages_for(len(tokens)) - len(pages))
+    for index, page in enumerate(pages):
+        cache.keep(tokens, keys, index, page)
+    cache.release(pages)
     return pages
 
 
-def test_nothing_kept_gives_nothing(cache):
-    assert cache.claim([1, 2, 3]) == ([], 0)
+def claim(cache, tokens):
+    return cache.claim(tokens, [], 0)
 
 
-def test_a_continued_sequence_is_taken_over_with_its_last_page(cache, pool):
-    keep(cache, pool, list(range(100)))
+def claim_part(cache, tokens, n_held=0):
+    return cache.claim_part(tokens, [], n_held)
 
-    assert cache.claim([*range(100), 7, 7]) == ([0, 1], 100)
-    assert len(cache) == 0
-    assert pool.owners(1) == 1
+
+def test_nothing_known_gives_nothing(cache):
+    assert claim(cache, [1] * 200) == []
+    assert claim_part(cache, [1] * 200) == (NO_PAGE, 0)
+
+
+def test_whole_pages_are_shared_and_the_rest_is_a_part(cache, pool):
+    keep(cache, pool, list(range(150)))
+    longer = [*range(150), 7, 7]
+
+    assert claim(cache, longer) == [0, 1]
+    assert claim_part(cache, longer, 2) == (2, 22)
+    assert [pool.owners(page) for page in range(3)] == [2, 2, 2]
 
 
 def test_the_last_token_of_the_prompt_is_always_computed_again(cache, pool):
-    keep(cache, pool, list(range(100)))
+    keep(cache, pool, list(range(128)))
 
-    assert cache.claim(list(range(100))) == ([0, 1], 99)
+    assert claim(cache, list(range(128))) == [0]
+    assert claim_part(cache, list(range(128)), 1) == (1, 63)
 
 
-def test_an_earlier_branch_gives_the_rest_back(cache, pool):
+def test_an_earlier_branch_shares_up_to_where_it_leaves(cache, pool):
     keep(cache, pool, list(range(200)))
 
-    assert cache.claim([*range(120), 999]) == ([0, 1], 120)
-    assert pool.n_free == 14
+    assert claim(cache, [*range(100), 999, 999]) == [0]
+    assert claim_part(cache, [*range(100), 999, 999], 1) == (1, 36)
 
 
-def test_another_try_is_taken_over_however_long_the_first_was(cache, pool):
-    keep(cache, pool, list(range(500)))
+def test_the_block_that_agrees_longest_is_the_part(cache, pool):
+    keep(cache, pool, [1] * 10 + [2] * 10)
+    keep(cache, pool, [1] * 12 + [3] * 10)
+    keep(cache, pool, [1] * 11 + [4] * 10)
 
-    assert cache.claim(list(range(38))) == ([0], 37)
+    assert claim_part(cache, [1] * 12 + [5] * 9) == (1, 12)
+
+
+def test_a_few_tokens_are_not_worth_a_copy(cache, pool):
+    keep(cache, pool, [1] * 7 + [2] * 10)
+
+    assert claim_part(cache, [1] * 20) == (NO_PAGE, 0)
+
+
+def test_a_conversation_that_goes_on_does_not_keep_its_end_twice(cache, pool):
+    keep(cache, pool, [1] * 10)
+    keep(cache, pool, [1] * 20)
+
+    assert len(cache) == 1
     assert pool.n_free == 15
 
 
-def test_another_sequence_with_the_same_beginning_shares_whole_pages(cache, pool):
-    keep(cache, pool, list(range(300)))
+def test_what_is_known_already_is_not_kept_again(cache, pool):
+    keep(cache, pool, [1] * 20)
+    keep(cache, pool, [1] * 10)
 
-    assert cache.claim([*range(70), 999, 999]) == ([0], 64)
-    assert pool.owners(0) == 2
     assert len(cache) == 1
+    assert claim_part(cache, [1] * 21) == (0, 20)
 
 
-def test_a_shared_page_is_never_taken_over_for_writing(pool):
-    cache = PrefixCache(pool, n_kept=3)
-    keep(cache, pool, list(range(200)))
-    for other in (300, 400):
-        tokens = [*range(64), *range(other, other + 20)]
-        pages, _ = cache.claim(tokens)
-        cache.keep(tokens, pages + pool.take(1))
-
-    assert cache.claim([*range(50), 999]) == ([], 0)
-    assert pool.owners(0) == 3
-
-
-def test_the_longest_common_prefix_wins(cache, pool):
-    keep(cache, pool, [1] * 70)
-    keep(cache, pool, [1] * 65 + [2] * 70)
-
-    assert cache.claim([1] * 65 + [2] * 100) == ([2, 3, 4], 135)
-
-
-def test_the_least_recently_used_is_dropped_first(cache, pool):
-    for first in (1, 2, 3):
-        keep(cache, pool, [first] * 64)
-
-    assert cache.claim([1] * 65) == ([], 0)
-    assert cache.claim([3] * 65)[1] == 64
-    assert pool.n_free == 14
-
-
-def test_one_that_a_longer_one_contains_is_dropped(cache, pool):
-    keep(cache, pool, [1] * 64)
+def test_the_least_recently_used_goes_first_and_a_chain_from_its_end(cache, pool):
     keep(cache, pool, [1] * 128)
+    keep(cache, pool, [2] * 128)
+    cache.release(claim(cache, [1] * 129))
 
-    assert len(cache) == 1
-    assert pool.n_free == 14
+    order = []
+    while cache.evict():
+        order.append(pool.take(1)[0])
 
-
-def test_pages_beyond_the_computed_tokens_are_given_back(cache, pool):
-    cache.keep([1] * 10, pool.take(3))
-
-    assert pool.n_free == 15
-
-
-def test_a_sequence_without_computed_tokens_keeps_nothing(cache, pool):
-    cache.keep([], pool.take(1))
-
-    assert (len(cache), pool.n_free) == (0, 16)
+    assert order == [3, 2, 1, 0]
 
 
-def test_evict_gives_pages_back_until_nothing_is_kept(cache, pool):
-    keep(cache, pool, [1] * 64)
+def test_what_is_in_use_is_not_given_up(cache, pool):
+    keep(cache, pool, [1] * 128)
+    held = claim(cache, [1] * 100)
 
+    assert held == [0]
+    assert cache.n_unused == 1
     assert cache.evict()
     assert not cache.evict()
-    assert pool.n_free == 16
+
+
+def test_pages_used_by_others_are_counted_as_shared(cache, pool):
+    keep(cache, pool, [1] * 192)
+    assert cache.n_shared([1] * 193, []) == 0
+
+    claim(cache, [1] * 129)
+
+    assert cache.n_shared([1] * 193, []) == 2
+
+
+def test_equal_keys_are_not_enough(cache, pool):
+    keep(cache, pool, [1] * 64)
+    keys = []
+    cache.key_of([1] * 64, keys, 0)
+
+    assert cache.claim([2] * 65, keys, 0) == []
+
+
+def test_another_model_adapter_or_kv_type_has_other_keys(pool):
+    keys = {PrefixCache(pool, mark).root for mark in (b"a f16", b"a q8_0", b"b f16")}
+
+    assert len(keys) == 3
+
+
+def test_keys_differ_from_process_to_process(pool):
+    assert PrefixCache(pool, b"a").root != PrefixCache(pool, b"a").root
+
+
+def test_the_same_ids_behind_others_are_another_block(cache, pool):
+    keep(cache, pool, [1] * 64 + [2] * 64)
+
+    assert claim(cache, [3] * 64 + [2] * 65) == []
+
+
+def test_damaged_pages_are_forgotten_with_all_behind_them(cache, pool):
+    pages = keep(cache, pool, [1] * 192)
+    other = keep(cache, pool, [2] * 64)
+
+    cache.forget(pages[1:2])
+
+    assert claim(cache, [1] * 193) == pages[:1]
+    assert claim(cache, [2] * 65) == other
+    assert pool.n_free == 14
+
+
+def test_a_long_chain_is_forgotten_at_once():
+    pool = PagePool(3000)
+    cache = PrefixCache(pool)
+    pages = keep(cache, pool, [1] * (3000 * PAGE_LEN))
+
+    cache.forget(pages[:1])
+
+    assert pool.n_free == 3000

@@ -199,6 +199,16 @@ def test_cancel_before_a_step_stops_it(executable: Executable) -> None:
     assert executable.run(one_sequence(TOKENS, 0, [0]), cancel=cancel).shape == (1, tiny.N_VOCAB)
 
 
+def test_a_copied_page_serves_like_the_one_it_was_copied_from(executable: Executable) -> None:
+    prompt, rest = TOKENS[:128], one_sequence(TOKENS[128:140], 128, [11])
+    executable.run(one_sequence(prompt, 0, []))
+    expected = executable.run(rest).copy()
+    for page in (0, 1):
+        executable.copy_page(page, page + 4)
+    moved = replace(rest, page_tables=np.array([[4, 5, 6]], np.int32))
+    assert (executable.run(moved) == expected).all()
+
+
 def test_nothing_wanted_gives_no_rows(executable: Executable) -> None:
     assert executable.run(one_sequence(TOKENS[:5], 0, [])).shape == (0, tiny.N_VOCAB)
 

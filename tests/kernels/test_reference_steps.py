@@ -1,6 +1,7 @@
 """The reference backend runs any mix of sequences, and knows what it lacks."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,16 @@ def test_a_bad_batch_leaves_the_executable_usable(executable: Executable) -> Non
     with pytest.raises(InvalidParameterError, match="tokens: found 97"):
         executable.run(one_sequence([97], 0, [0]))
     assert np.array_equal(run_tokens(executable, TOKENS[:9], [8]), before)
+
+
+def test_a_copied_page_serves_like_the_one_it_was_copied_from(executable: Executable) -> None:
+    prompt, rest = TOKENS[:128], one_sequence(TOKENS[128:140], 128, [11])
+    executable.run(one_sequence(prompt, 0, []))
+    expected = executable.run(rest).copy()
+    for page in (0, 1):
+        executable.copy_page(page, page + 4)
+    moved = replace(rest, page_tables=np.array([[4, 5, 6]], np.int32))
+    assert (executable.run(moved) == expected).all()
 
 
 def test_cancel_stops_a_step(executable: Executable) -> None:

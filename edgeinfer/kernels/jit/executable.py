@@ -94,6 +94,14 @@ class JitExecutable:
             raise CancelledError("the step was cancelled")
         return self._logits[: len(batch.wanted)]
 
+    def copy_page(self, source: int, target: int) -> None:
+        """Make page `target` hold the keys and values that page `source` holds, in every layer."""
+        if self._source is None:
+            raise ModelClosedError("jit executable: used after close()")
+        for pages in self._source.pages.values():
+            pages.keys[target] = pages.keys[source]
+            pages.values[target] = pages.values[source]
+
     def close(self) -> None:
         """Free the pages, the threads and the hold on the file."""
         if self._source is not None:

@@ -46,6 +46,7 @@ class ReferenceExecutable:
         self._limits = limits
         self._whole_sequences = program.takes_whole_sequences
         self._weights = weights
+        self._pages = pages
         self.weights_bytes = weights.decoded_bytes
         self._closed = False
 
@@ -66,10 +67,17 @@ class ReferenceExecutable:
                 del step.values[id]
         return step.values.get(self._logits_id, np.zeros((0, self.n_vocab), np.float32))
 
+    def copy_page(self, source: int, target: int) -> None:
+        """Make page `target` hold the keys and values that page `source` holds, in every layer."""
+        if self._closed:
+            raise ModelClosedError("the model was closed")
+        for pages in self._pages.values():
+            pages.copy(source, target)
+
     def close(self) -> None:
         """Free weights and state."""
         self._closed = True
-        self._kernels = []
+        self._kernels, self._pages = [], {}
         self._weights.close()
 
 

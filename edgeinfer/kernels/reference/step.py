@@ -27,6 +27,12 @@ class KvPages:
         own = 0 if self.values.base is self.keys else self.values.nbytes
         return self.keys.nbytes + own
 
+    def copy(self, source: int, target: int) -> None:
+        """Make page `target` hold what page `source` holds."""
+        for rows in (self.keys, self.values):
+            at = source * PAGE_LEN
+            rows[target * PAGE_LEN : (target + 1) * PAGE_LEN] = rows[at : at + PAGE_LEN]
+
 
 def make_pages(kv: Kv, n_pages: int) -> KvPages:
     """Allocate the pages of a KV; memory is taken as pages are first written."""

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypedDict, TypeVar, get_type_hints
 
 from edgeinfer.completion import PromptProgress
+from edgeinfer.engine.processed import LogitsProcessor
 from edgeinfer.overflow import Overflow
 
 P = ParamSpec("P")
@@ -47,6 +48,7 @@ class AnswerOptions(TypedDict, total=False):
     mirostat_eta: float | None
     logit_bias: Mapping[int, float] | None
     choice: int | None
+    logits_processor: LogitsProcessor | None
     logprobs: int | None
     overflow: Overflow | None
     progress: PromptProgress | None
@@ -62,6 +64,7 @@ class TextOptions(AnswerOptions, total=False):
 class ChatOptions(AnswerOptions, total=False):
     """How a conversation is answered."""
 
+    template: str | None
     tools: Sequence[Mapping[str, Any]] | None
     template_variables: Mapping[str, Any] | None
 

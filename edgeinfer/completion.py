@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -84,11 +84,13 @@ class Chunk:
     """A piece of an answer: text that is final, and the ids since the chunk before.
 
     The texts of all chunks joined are the completion's text. A chunk holds whole characters only,
-    so an emoji of three tokens comes as one chunk with three ids.
+    so an emoji of three tokens comes as one chunk with three ids. logprobs: one entry an id, if
+    asked for.
     """
 
     text: str
     tokens: tuple[int, ...]
+    logprobs: tuple[Sampled, ...] = field(default=(), repr=False)
 
 
 class TextAssembler(Protocol):
@@ -265,7 +267,8 @@ class CompletionStream:
         return chunk
 
     def _chunk(self, text: str) -> Chunk:
-        chunk = Chunk(text, tuple(self._tokens[self._n_passed_on :]))
+        first = self._n_passed_on
+        chunk = Chunk(text, tuple(self._tokens[first:]), tuple(self._logprobs[first:]))
         self._n_passed_on = len(self._tokens)
         self._pieces.append(text)
         return chunk

@@ -31,6 +31,13 @@ class FakeTokenizer:
         text = "".join(m["content"] for m in messages) + "".join(variables)
         return self.encode(text + ">" * add_generation_prompt)
 
+    def with_template_source(self, source):
+        other = FakeTokenizer(self.add_bos)
+        other.encode_chat = lambda messages, **variables: other.encode(
+            source + messages[-1]["content"]
+        )
+        return other
+
     def decode(self, ids):
         return b"".join(PIECES[id] for id in ids).decode(errors="replace")
 

@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 
 from edgeinfer.errors import InvalidParameterError, NonFiniteError
@@ -136,3 +137,50 @@ def test_an_unknown_argument_is_a_type_error_with_a_hint(model, name):
         getattr(model, name)([], temprature=1.0)
     parameters = inspect.signature(getattr(Model, name)).parameters
     assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def test_a_processor_edits_the_logits_and_sees_the_ids_so_far(model):
+    seen = []
+
+    def only_3(ids, logits):
+        seen.append(list(ids))
+        assert logits.shape == (97,)
+        logits[:] = -np.inf
+        logits[3] = 0
+        return logits
+
+    done = model.generate([1, 2], logits_processor=only_3, max_tokens=3, logprobs=1)
+
+    assert done.tokens == (3, 3, 3)
+    assert seen == [[1, 2], [1, 2, 3], [1, 2, 3, 3]]
+    raw = model.generate([1, 2, 3], echo=True, logprobs=1, max_tokens=0).prompt_logprobs
+    assert done.logprobs[0] == raw[2]  # of the model, not of the processor
+
+
+@pytest.mark.parametrize(
+    ("processor", "error"),
+    [(lambda ids, logits: logits[:5], "returned an array"), (lambda ids, logits: 1 / 0, "zero")],
+)
+def test_a_processor_that_fails_ends_its_own_request(model, processor, error):
+    with pytest.raises((InvalidParameterError, ZeroDivisionError), match=error):
+        model.generate("hello", logits_processor=processor)
+
+    assert model.generate("hello", max_tokens=2).tokens
+
+
+def test_chunks_carry_the_scores_of_their_tokens(model):
+    stream = model.stream("hello", max_tokens=20, seed=1, logprobs=2, stop=["never"])
+    chunks = list(stream)
+
+    assert [s for c in chunks for s in c.logprobs] == list(stream.completion.logprobs)
+    assert all(len(c.logprobs) == len(c.tokens) for c in chunks)
+
+
+def test_a_template_takes_the_place_of_the_models(model):
+    messages = [{"role": "user", "content": "hello"}]
+    options = {"temperature": 0, "max_tokens": 5}
+
+    done = model.chat(messages, template="as: ", **options)
+
+    assert done.tokens == model.generate("as: hello", **options).tokens
+    assert done.tokens != model.chat(messages, **options).tokens

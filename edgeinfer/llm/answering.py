@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 from edgeinfer.arguments import ChatOptions, TextOptions, spelled_out
 from edgeinfer.completion import Completion, CompletionStream, Echo, read_together
+from edgeinfer.engine.processed import ProcessedSampler
 from edgeinfer.engine.sampler import Sampled, Sampler
 from edgeinfer.engine.scoring import score
 from edgeinfer.engine.sequence import Sequence
@@ -64,6 +65,9 @@ class Model(HeldModel):
                 strings here, by default a newline, ":", '"' and "*".
             logprobs: 0 to 64: report each token's log-probability and as many likeliest others,
                 of the raw logits.
+            logits_processor: called as logits_processor(ids, logits) before each token is chosen,
+                with the ids so far and a row of logits, float32 (n_vocab,); returns the row to
+                choose from. It runs on the engine's thread and holds up all requests.
             overflow: what to do where prompt and answer are longer than the context. "error", the
                 default, refuses a prompt that leaves no room. "truncate_middle" cuts the middle out
                 of one that leaves none for max_tokens. "shift" cuts one that does not fit at all,
@@ -127,6 +131,7 @@ class Model(HeldModel):
         Args:
             messages: dicts with "role" and "content", oldest first. Text in them stays text, even
                 where it spells a control token.
+            template: Jinja source to lay the conversation out by, in place of the model's.
             tools: function descriptions for templates that know them.
             template_variables: further values for the template (enable_thinking, ...).
             overflow: as `generate` has it; what is cut from the middle is the oldest turns after
@@ -178,6 +183,7 @@ class Model(HeldModel):
         def lay_out(messages: Messages) -> list[int]:
             return self.apply_template(
                 messages,
+                template=options.get("template"),
                 tools=options.get("tools"),
                 template_variables=options.get("template_variables"),
             )
@@ -209,9 +215,10 @@ class Model(HeldModel):
             params = replace(params, dry_breakers=self._breaker_ids(options.get("dry_breakers")))
         sampler = Sampler(params, self.n_vocab)
         shifts = options.get("overflow") == "shift"
+        processor = options.get("logits_processor")
         sequence = Sequence(
             tokens,
-            sampler,
+            sampler if processor is None else ProcessedSampler(sampler, processor),
             max_tokens=most_tokens(options.get("max_tokens"), None if shifts else self.n_ctx),
             stop_ids=self.tokenizer.stop_ids,
             n_logprobs=most_logprobs(options.get("logprobs")),

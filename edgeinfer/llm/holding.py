@@ -21,6 +21,8 @@ from edgeinfer.loader.metadata import Metadata
 from edgeinfer.request import token_ids
 from edgeinfer.text.tokenizer import Tokenizer
 
+MOST_TEMPLATES = 16
+
 
 class HeldModel:
     """What a model is before it answers: its facts, its tokens, its logits, its end."""
@@ -40,6 +42,7 @@ class HeldModel:
         self._load_s = load_s
         self.tokenizer = tokenizer
         self.sampling_defaults = sampling_defaults
+        self._templated: dict[str, Tokenizer] = {}  # by source
         self._driver = Driver(engine)
         self._finalizer = weakref.finalize(self, _close, self._driver, file)
 
@@ -111,6 +114,7 @@ class HeldModel:
         self,
         messages: Ids[Mapping[str, Any]],
         *,
+        template: str | None = None,
         tools: Ids[Mapping[str, Any]] | None = None,
         template_variables: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
@@ -119,6 +123,7 @@ class HeldModel:
 
         Args:
             messages: dicts with "role" and "content", oldest first.
+            template: Jinja source to use in place of the model's template.
             tools: function descriptions for templates that know them.
             template_variables: further values for the template (enable_thinking, ...).
             add_generation_prompt: end with the opening of the assistant's turn.
@@ -131,7 +136,8 @@ class HeldModel:
         variables = dict(template_variables or {})
         if tools is not None:
             variables["tools"] = list(tools)
-        return self.tokenizer.encode_chat(
+        tokenizer = self.tokenizer if template is None else self._with_template(template)
+        return tokenizer.encode_chat(
             messages, add_generation_prompt=add_generation_prompt, **variables
         )
 
@@ -166,6 +172,13 @@ class HeldModel:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _with_template(self, source: str) -> Tokenizer:
+        if source not in self._templated:
+            if len(self._templated) >= MOST_TEMPLATES:
+                self._templated = {}
+            self._templated[source] = self.tokenizer.with_template_source(source)
+        return self._templated[source]
 
     def _rows(self, tokens: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """Yield the logits after each token, some at a time, with the index of their first."""

@@ -86,6 +86,14 @@ class Tokenizer:
         other._ready = True
         return other
 
+    def with_template_source(self, source: str) -> "Tokenizer":
+        """Return this tokenizer with a chat template of this Jinja source."""
+        bos, eos = (self._spelling(id) for id in (self.bos_id, self.eos_id))
+        return self.with_chat_template(ChatTemplate(source, bos_token=bos, eos_token=eos))
+
+    def _spelling(self, token_id: int | None) -> str:
+        return "" if token_id is None else self._vocabulary.text(token_id).decode(errors="replace")
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is odd about the file's tokenizer, but not fatal."""

@@ -360,9 +360,11 @@ def test_every_setting_is_an_argument_of_the_library():
         "choice",
         "messages",
         "logit_bias",
+        "logits_processor",
         "logprobs",
         "overflow",
         "progress",
+        "template",
         "tools",
         "template_variables",
     }

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from edgeinfer.engine.driver import Handle
 from edgeinfer.engine.events import Finished, Progress, Token
+from edgeinfer.engine.handle import Handle
+from edgeinfer.engine.handle import PromptProgress as PromptProgress
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.overflow import Shift
-
-PromptProgress = Callable[[int, int, int], None]  # tokens done, tokens in all, of them cached
 
 
 @dataclass(frozen=True, slots=True)

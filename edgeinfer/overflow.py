@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from edgeinfer.engine.driver import Handle
+from edgeinfer.engine.handle import Handle
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sequence import Sequence, TokenSampler
 from edgeinfer.errors import InvalidParameterError

@@ -1,4 +1,4 @@
-"""Run one engine on a thread of its own and let any thread submit sequences and read events.
+"""Run one engine on a thread of its own and let any thread or event loop submit sequences.
 
 The engine's state is touched by its thread alone. Callers and thread share two kinds of queue,
 commands one way and events the other, so there is no lock to hold, and a KeyboardInterrupt that
@@ -6,80 +6,24 @@ lands in a caller finds the engine whole.
 """
 
 import logging
+import math
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Event, Finished, Rows
-from edgeinfer.engine.sequence import Sequence
-from edgeinfer.errors import BackendError, CancelledError, ModelClosedError
+from edgeinfer.engine.handle import Channel, Handle, PromptProgress
+from edgeinfer.engine.sequence import FinishReason, Sequence
+from edgeinfer.errors import BackendError, CancelledError, InvalidParameterError, ModelClosedError
 
-POLL_S: Final = 0.05  # a waiting caller looks up this often: Windows delivers Ctrl-C only then
 MOST_UNREAD: Final = 16  # events a slow reader may leave before its sequence pauses
 
 log = logging.getLogger(__name__)
-
-
-class Handle:
-    """A submitted sequence as its caller sees it: an iterator of events, and `cancel`.
-
-    Reads belong to one thread; `cancel` may come from any.
-    """
-
-    def __init__(self, sequence: Sequence, driver: "Driver") -> None:
-        self.sequence = sequence
-        self._driver = driver
-        self._channel = _Channel()
-        self._done = False
-
-    def __iter__(self) -> Iterator[Event]:
-        return self
-
-    def __next__(self) -> Event:
-        """Wait for the next event; the last one is `Finished`."""
-        if self._done:
-            raise StopIteration
-        event = self._wait()
-        self._channel.n_read += 1
-        if self.sequence.paused:
-            self._driver.resume(self.sequence)
-        self._done = isinstance(event, Finished)
-        return event
-
-    def cancel(self) -> None:
-        """End the sequence within one op of the step that is running; harmless when it is over."""
-        if not self._done:
-            self._driver.cancel(self.sequence)
-
-    def __del__(self) -> None:
-        self.cancel()
-
-    def _wait(self) -> Event:
-        while True:
-            stopped = self._driver.is_stopped  # asked first: events may have come before it did
-            try:
-                return self._channel.events.get(timeout=POLL_S)
-            except queue.Empty:
-                self._driver.check_process()
-                if stopped:
-                    raise ModelClosedError("model was closed while it generated") from None
-                if self.sequence.paused:
-                    self._driver.resume(self.sequence)
-
-
-class _Channel:
-    """The engine thread posts, one caller reads; the difference of the counts is unread."""
-
-    __slots__ = ("events", "n_posted", "n_read")
-
-    def __init__(self) -> None:
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.n_posted = 0
-        self.n_read = 0
 
 
 class Driver:
@@ -88,24 +32,38 @@ class Driver:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._channels: dict[Sequence, _Channel] = {}
+        self._channels: dict[Sequence, Channel] = {}
         self._closed = False
+        self._was_aborted = False  # the step before
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._main, name="edgeinfer-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, sequence: Sequence) -> Handle:
+    def submit(
+        self,
+        sequence: Sequence,
+        *,
+        timeout_s: float | None = None,
+        progress: PromptProgress | None = None,
+    ) -> Handle:
         """Start `sequence` and return its handle; sequences of several callers run together.
 
-        Raises what `Engine.check` raises, ModelClosedError after `close`, BackendError in a
-        forked child, where the thread does not exist.
+        After `timeout_s` it ends with the reason "deadline", and with the answer it has by then.
+        `progress` is called by whoever reads the handle.
+
+        Raises what `Engine.check` raises, InvalidParameterError for a timeout that is not above 0,
+        ModelClosedError after `close`, BackendError in a forked child, where there is no thread.
         """
         self.check_process()
         if self._closed:
             raise ModelClosedError("model is closed; load it again")
         self._engine.check(sequence.tokens, max_tokens=sequence.max_tokens)
-        handle = Handle(sequence, self)
-        self._commands.put(partial(self._start, sequence, handle._channel))
+        if timeout_s is not None:
+            if not (timeout_s > 0 and math.isfinite(timeout_s)):
+                raise InvalidParameterError(f"timeout_s: found {timeout_s} (need more than 0)")
+            sequence.deadline_s = time.monotonic() + timeout_s
+        handle = Handle(sequence, self, progress=progress)
+        self._commands.put(partial(self._start, sequence, handle.channel))
         return handle
 
     @property
@@ -115,8 +73,11 @@ class Driver:
 
     def cancel(self, sequence: Sequence) -> None:
         """Ask for the end of `sequence`; others in the same step repeat it and lose nothing."""
-        self._commands.put(partial(self._finish_cancelled, sequence))
-        self._engine.cancel.set()
+        self._end(sequence, "cancelled")
+
+    def expire(self, sequence: Sequence) -> None:
+        """Ask for the end of `sequence`, whose deadline has passed."""
+        self._end(sequence, "deadline")
 
     def resume(self, sequence: Sequence) -> None:
         """Let a sequence that paused for its reader go on."""
@@ -159,17 +120,24 @@ class Driver:
             self._obey(wait=not self._engine.scheduler.has_work)
             if self._closed:
                 return
+            self._expire_all()
             try:
                 self._post(self._engine.step())
+                self._was_aborted = False
             except CancelledError:
-                pass  # the command that says which sequence is obeyed before the next step
+                # the command that says which sequence is obeyed before the step is repeated
+                self._was_aborted = True
             except Exception as error:
+                log.exception("a step failed in a way that no sequence explains")
                 self._fail_all(error)
 
     def _obey(self, *, wait: bool) -> None:
         """Carry out the commands that have come; `wait` for the first one when idle."""
         if wait:
-            self._commands.get()()
+            try:
+                self._commands.get(timeout=self._idle_s())()
+            except queue.Empty:
+                return
         self._engine.cancel.clear()
         while True:
             try:
@@ -178,27 +146,49 @@ class Driver:
                 return
             command()
 
-    def _start(self, sequence: Sequence, channel: _Channel) -> None:
+    def _idle_s(self) -> float | None:
+        """Return the seconds to the next deadline; paused sequences have one, too."""
+        deadlines = [s.deadline_s for s in self._channels if s.deadline_s is not None]
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _expire_all(self) -> None:
+        now_s = time.monotonic()
+        late = [s for s in self._channels if s.deadline_s is not None and s.deadline_s <= now_s]
+        for sequence in late:
+            self._finish(sequence, "deadline")
+
+    def _start(self, sequence: Sequence, channel: Channel) -> None:
         self._channels[sequence] = channel
         self._engine.add(sequence)
 
-    def _finish_cancelled(self, sequence: Sequence) -> None:
+    def _end(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._commands.put(partial(self._finish, sequence, reason))
+        if not self._was_aborted:  # or a step might never come to its end
+            self._engine.cancel.set()
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence in self._channels:
-            self._post(self._engine.finish(sequence, "cancelled"))
+            self._post(self._engine.finish(sequence, reason))
 
     def _fail_all(self, error: BaseException) -> None:
         for sequence in list(self._channels):
             self._post(self._engine.finish(sequence, "error", error))
 
-    def _post(self, events: list[Event]) -> None:
+    def _post(self, events: Iterable[Event]) -> None:
+        unreachable = []
         for event in events:
-            channel = self._channels[event.sequence]
-            channel.n_posted += 1
-            channel.events.put(event)
+            sequence = event.sequence
+            channel = self._channels[sequence]
+            if not channel.post(event):
+                unreachable.append(sequence)
             if isinstance(event, Finished):
-                del self._channels[event.sequence]
-            elif channel.n_posted - channel.n_read >= _most_unread(event):
-                event.sequence.paused = True
+                del self._channels[sequence]
+            elif channel.n_unread >= (most := _most_unread(event)):
+                sequence.paused = True
+                if channel.n_unread < most:  # its reader may not have seen that it is paused
+                    sequence.paused = False
+        for sequence in unreachable:
+            self._finish(sequence, "cancelled")
 
 
 def _most_unread(event: Event) -> int:

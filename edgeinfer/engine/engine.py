@@ -96,24 +96,20 @@ class Engine:
         """Let a checked sequence take part from the next step on."""
         self.scheduler.add(sequence)
 
-    def step(self) -> list[Event]:
-        """Let the sequences catch up by one step and return what happened.
+    def step(self) -> Iterator[Event]:
+        """Let the sequences catch up by one step, and yield what happens.
 
-        An empty list means that none had anything to do. Raises CancelledError when `cancel` was
-        set, with every sequence as it was before. What else the executable raises ends the
-        sequences that raise it when they run alone.
+        Nothing happens where none has anything to do. Raises CancelledError when `cancel` was set,
+        with every sequence as it was before. What else the executable raises ends the sequences
+        that raise it when they run alone.
         """
         plan = self.scheduler.plan()
         for source, target in plan.copies:
             self.executable.copy_page(source, target)
-        events: list[Event] = [_progress(s) for s in plan.moved if s.n_told < _n_ready(s)]
-        try:
-            events += self._run(plan)
-        except CancelledError:
-            if not events:
-                raise
-        events += [event for s in plan.starved for event in self._starve(s)]
-        return events
+        yield from (_progress(s) for s in plan.moved if s.n_told < _n_ready(s))
+        for sequence in plan.starved:
+            yield from self._starve(sequence)
+        yield from self._run(plan)
 
     def finish(
         self, sequence: Sequence, reason: FinishReason, error: BaseException | None = None
@@ -192,12 +188,12 @@ class Engine:
             error = NonFiniteError("logits: found NaN or infinity; the weights may be damaged")
             yield from self.finish(sequence, "error", error)
             return
-        first = sequence.n_computed
+        first, n_reached = sequence.n_computed, sequence.n_reached
         self.scheduler.advance(item)
         if sequence.n_told < _n_ready(sequence):
             yield _progress(sequence)
-        if sequence.all_rows:
-            yield Rows(sequence, first, rows.copy())
+        if sequence.all_rows and sequence.n_reached > n_reached:
+            yield Rows(sequence, n_reached, rows[n_reached - first :].copy())
         if not caught_up:
             return
         if sequence.max_tokens == 0:

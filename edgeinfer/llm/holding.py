@@ -10,9 +10,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from edgeinfer.engine.driver import Driver, Handle
+from edgeinfer.engine.driver import Driver
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Rows
+from edgeinfer.engine.handle import Handle
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.engine.sequence import Sequence
 from edgeinfer.errors import ModelClosedError

@@ -85,7 +85,7 @@ def test_a_cancelled_conversation_is_continued_too():
     engine = make_engine()
     sequence = make_sequence(prompt(150), max_tokens=20)
     engine.add(sequence)
-    engine.step()
+    list(engine.step())
     engine.finish(sequence, "cancelled")
 
     again = make_sequence(prompt(150), max_tokens=20)
@@ -98,13 +98,13 @@ def test_a_cancelled_conversation_is_continued_too():
 def test_an_aborted_step_changes_nothing():
     engine, sequence = make_engine(), make_sequence(prompt(100), max_tokens=20)
     engine.add(sequence)
-    engine.step()
+    list(engine.step())
     engine.executable.fail_with = CancelledError("stop")
     with pytest.raises(CancelledError):
-        engine.step()
+        list(engine.step())
     engine.executable.fail_with = None
     while sequence.finish_reason is None:
-        engine.step()
+        list(engine.step())
 
     assert sequence.tokens[sequence.n_prompt :] == answer(make_engine(), prompt(100), max_tokens=20)
 

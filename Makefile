@@ -3,7 +3,7 @@ PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 BIN := $(dir $(shell command -v $(PYTHON)))
 C_FILES := $(shell find edgeinfer/csrc tests/csrc -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all check test asan isa proof bench build clean
+.PHONY: all check test asan isa soak proof bench build clean
 
 all: check test
 
@@ -25,6 +25,10 @@ asan:
 # older CPUs under qemu, each of which must get the level it has.
 isa:
 	$(PYTHON) tools/run_c_tests.py --every-isa --aarch64 --old-cpus --kernel-tests
+
+# One engine disturbed for ten minutes by threads, tasks, cancels and deadlines.
+soak:
+	$(PYTHON) -m tests.engine.soak --seconds 600
 
 # Everything a release claims, from a clean tree.
 proof:

@@ -1,0 +1,43 @@
+"""Make engines over tiny random models on the native kernels."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgeinfer.arch import build_program
+from edgeinfer.engine.engine import Engine
+from edgeinfer.kernels.backend import Limits, choose
+from tests.arch import tiny
+
+N_VOCAB = tiny.N_VOCAB
+N_CTX = 512
+
+
+class Recorder:
+    """The likeliest id, and the bits of every row it was chosen from."""
+
+    def __init__(self):
+        self.rows = []
+
+    def sample(self, logits, history, position):
+        self.rows.append(logits.tobytes())
+        return int(logits.argmax())
+
+
+@contextmanager
+def real_engine(
+    folder: Path, *, arch: str = "llama", n_pages: int = 64, n_batch: int = 128,
+    kv_type: str = "f16", n_threads: int = 1, **keys: Any,
+) -> Iterator[Engine]:  # fmt: skip
+    """Compile a tiny model; `keys` are metadata, as tests/arch/tiny.py takes them."""
+    limits = Limits(
+        n_ctx=N_CTX, n_pages=n_pages, n_batch=n_batch, n_threads=n_threads, kv_type=kv_type
+    )
+    with tiny.open_model(folder, *getattr(tiny, arch)(**keys)) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=N_CTX)
+        executable = choose("native").compile(program, file.tensors, limits)
+        try:
+            yield Engine(executable, limits, window=program.window)
+        finally:
+            executable.close()

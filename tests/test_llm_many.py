@@ -184,3 +184,15 @@ def test_a_template_takes_the_place_of_the_models(model):
 
     assert done.tokens == model.generate("as: hello", **options).tokens
     assert done.tokens != model.chat(messages, **options).tokens
+
+
+def test_the_last_row_alone_is_that_of_all_rows_and_computes_what_is_new(model):
+    ids = model.tokenize("hello " * 30)
+    whole = model.logits(ids)[-1]
+
+    assert (model.next_logits(ids) == whole).all()
+    steps = model._engine.executable.steps
+    del steps[:]
+    longer = model.next_logits([*ids, 5])
+    assert sum(map(sum, steps)) < 70
+    assert (longer == model.logits([*ids, 5])[-1]).all()

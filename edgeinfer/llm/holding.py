@@ -14,9 +14,10 @@ from edgeinfer.engine.driver import Driver
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Rows
 from edgeinfer.engine.handle import Handle
+from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.engine.sequence import Sequence
-from edgeinfer.errors import ModelClosedError
+from edgeinfer.errors import ModelClosedError, NonFiniteError
 from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.request import token_ids
@@ -159,6 +160,23 @@ class HeldModel:
             rows[first : first + len(part)] = part
         return rows
 
+    def next_logits(self, ids: Iterable[int]) -> npt.NDArray[np.float32]:
+        """Return the logits after the last token, float32 (n_vocab,), as `logits` has them.
+
+        What the ids have in common with earlier ones is not computed again. Errors: as `logits`.
+        """
+        kept = _KeptRow()
+        handle = self._submit(Sequence(token_ids(ids), kept, max_tokens=1))
+        try:
+            for _ in handle:
+                pass
+        finally:
+            handle.cancel()
+        if handle.sequence.error is not None:
+            raise handle.sequence.error
+        assert kept.row is not None
+        return kept.row
+
     def close(self) -> None:
         """End what runs, free the memory; calling it again does nothing."""
         self._finalizer()
@@ -201,6 +219,23 @@ class HeldModel:
     def _check_open(self) -> None:
         if self.is_closed:
             raise ModelClosedError(f"{self._file.path.name}: the model is closed; load it again")
+
+
+class _KeptRow:
+    """A sampler that keeps the logits; what it chooses is of no use."""
+
+    row: npt.NDArray[np.float32] | None = None
+
+    def sample(self, logits: np.ndarray, history: Ids[int], position: int) -> int:
+        if not np.isfinite(logits).all():
+            raise NonFiniteError("logits: found NaN or infinity; the weights may be damaged")
+        self.row = logits.copy()
+        return 0
+
+    def sample_with_logprobs(
+        self, logits: np.ndarray, history: Ids[int], position: int, n_top: int
+    ) -> Sampled:
+        raise NotImplementedError
 
 
 def _close(driver: Driver, file: GgufFile) -> None:

@@ -1,0 +1,25 @@
+"""Name the types of llama_cpp.llama_types for annotations; all of them are plain dicts."""
+
+from typing import Any
+
+_NAMES = """
+ChatCompletion ChatCompletionChoice ChatCompletionChunk ChatCompletionChunkChoice
+ChatCompletionChunkDelta ChatCompletionFunction ChatCompletionFunctions ChatCompletionFunctionCall
+ChatCompletionLogprobs ChatCompletionLogprobToken ChatCompletionMessage
+ChatCompletionMessageToolCall ChatCompletionMessageToolCalls ChatCompletionNamedToolChoice
+ChatCompletionRequestAssistantMessage ChatCompletionRequestFunctionCall
+ChatCompletionRequestFunctionMessage ChatCompletionRequestMessage
+ChatCompletionRequestMessageContentPart ChatCompletionRequestResponseFormat
+ChatCompletionRequestSystemMessage ChatCompletionRequestToolMessage
+ChatCompletionRequestUserMessage ChatCompletionResponseChoice ChatCompletionResponseMessage
+ChatCompletionStreamResponse ChatCompletionStreamResponseChoice
+ChatCompletionStreamResponseDelta ChatCompletionTool ChatCompletionToolChoiceOption
+ChatCompletionToolFunction ChatCompletionTopLogprobToken Completion CompletionChoice
+CompletionChunk CompletionLogprobs CompletionUsage CreateChatCompletionResponse
+CreateChatCompletionStreamResponse CreateCompletionResponse CreateCompletionStreamResponse
+CreateEmbeddingResponse Embedding EmbeddingData EmbeddingUsage
+""".split()
+
+globals().update(dict.fromkeys(_NAMES, dict[str, Any]))
+
+__all__ = _NAMES

@@ -6,15 +6,15 @@ they add is measured all the time, and the two say how many fit. Answers do not 
 prompt is cut, so measured times may decide it.
 """
 
+import math
 from typing import Final
 
-SLOWDOWN: Final = 1.8  # of a step that answers share with prompts; 2 is promised
+SLOWDOWN: Final = 1.9  # of a step that answers share with prompts; 2 is promised
 MOST_STEP_S: Final = 0.5  # of a step of prompts alone: a new request waits no longer
-FIRST: Final = 8  # tokens beside answers to begin with; a kernel call takes as many at once
-FEWEST: Final = 4
+FIRST: Final = 4  # tokens beside answers to begin with
 FEWEST_ALONE: Final = 64
-N_SHARED: Final = 64  # steps with prompts, after which the pace without them is measured again
-WEIGHT: Final = 0.3  # of the latest measurement
+N_SHARED: Final = 16  # steps with prompts, after which the pace without them is measured again
+WEIGHT: Final = 0.4  # of the latest measurement
 
 
 class Pace:
@@ -34,9 +34,7 @@ class Pace:
     def most_tokens(self, n_answers: int) -> int:
         """Return how many prompt tokens the next step may hold; 0 to learn the pace without."""
         if n_answers == 0:
-            if self._alone_s is None:
-                return self._n_batch
-            fitting = int(MOST_STEP_S / self._alone_s)
+            fitting = int(MOST_STEP_S / self._alone_s) if self._alone_s else 0
             return min(self._n_batch, max(FEWEST_ALONE, fitting))
         if n_answers not in self._plain_s or self._n_shared >= N_SHARED:
             return 0
@@ -54,10 +52,11 @@ class Pace:
             self._n_shared += 1
             most_s = SLOWDOWN * self._plain_s.get(n_answers, step_s)
             fitting = int((n_answers + n_prompt_tokens) * most_s / step_s) - n_answers
+            half_way = (fitting + self._beside) / 2  # since a step may be odd
             if fitting > self._beside:
-                self._beside = (fitting + self._beside + 1) // 2  # an odd step may have misled
+                self._beside = math.ceil(half_way)
             elif step_s > most_s:
-                self._beside = max(FEWEST, fitting)
+                self._beside = max(1, int(half_way))
 
 
 def _mixed(old: float | None, new: float) -> float:

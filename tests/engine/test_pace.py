@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgeinfer.engine.pace import FEWEST, MOST_STEP_S, N_SHARED, Pace
+from edgeinfer.engine.pace import MOST_STEP_S, N_SHARED, Pace
 
 
 class Machine:
@@ -35,7 +35,7 @@ def test_answers_keep_half_their_pace_and_prompts_get_the_rest(token_s, n_answer
 
     slow = [ratio for n, ratio in done if n]
     assert max(slow) <= 2.0
-    most = 1.8 * machine.step_s(n_answers) / token_s - n_answers
+    most = 1.9 * machine.step_s(n_answers) / token_s - n_answers
     assert done[-1][0] == pytest.approx(most, rel=0.1)
 
 
@@ -72,13 +72,16 @@ def test_a_short_prompt_says_nothing_against_long_ones():
 def test_prompts_never_stop_altogether():
     done = run(Pace(512), Machine(1e-4, 1.0), 1, 50)[2:]
 
-    assert min(n for n, _ in done if n) == FEWEST
+    assert min(n for n, _ in done if n) == 1
 
 
 def test_alone_a_prompt_gets_the_whole_step_unless_it_takes_too_long():
     pace = Pace(512)
+    assert pace.most_tokens(0) == 64
+    pace.record(0, 64, 64 * 5e-4)
     assert pace.most_tokens(0) == 512
-    pace.record(0, 512, 512 * 2e-3)
+    pace = Pace(512)
+    pace.record(0, 64, 64 * 2e-3)
 
     assert pace.most_tokens(0) == int(MOST_STEP_S / 2e-3)
     pace.record(0, 250, 250.0)
@@ -97,5 +100,5 @@ def test_a_clock_that_stands_still_does_no_harm():
     for n_answers, n_tokens in [(0, 5), (0, 0), (1, 0), (1, 5), (1, 5)]:
         pace.record(n_answers, n_tokens, 0.0)
 
-    assert pace.most_tokens(1) >= FEWEST
+    assert pace.most_tokens(1) >= 1
     assert pace.most_tokens(0) == 512

@@ -14,6 +14,7 @@ MOST_STEP_S: Final = 0.5  # of a step of prompts alone: a new request waits no l
 FIRST: Final = 4  # tokens beside answers to begin with
 FEWEST_ALONE: Final = 64
 N_SHARED: Final = 16  # steps with prompts, after which the pace without them is measured again
+REACH: Final = 1.25  # of what was measured: so far a slope is trusted
 WEIGHT: Final = 0.4  # of the latest measurement
 
 
@@ -21,7 +22,9 @@ class Pace:
     """The pace of answers without prompts, by their number, and how many tokens halve it.
 
     A step of more tokens takes no more time a token than one of fewer: the weights are read once.
-    So a step of n tokens in t seconds says that n * T / t of them take T at most.
+    So a step of n tokens in t seconds says that n * T / t of them take T at most. More of them
+    do where the first token of a step is dearer than the rest: then by what a token has added, a
+    little further at a time.
     """
 
     def __init__(self, n_batch: int) -> None:
@@ -50,13 +53,19 @@ class Pace:
             self._n_shared = 0
         else:
             self._n_shared += 1
-            most_s = SLOWDOWN * self._plain_s.get(n_answers, step_s)
-            fitting = int((n_answers + n_prompt_tokens) * most_s / step_s) - n_answers
-            half_way = (fitting + self._beside) / 2  # since a step may be odd
-            if fitting > self._beside:
-                self._beside = math.ceil(half_way)
-            elif step_s > most_s:
-                self._beside = max(1, int(half_way))
+            self._learn(self._plain_s.get(n_answers, step_s), n_answers, n_prompt_tokens, step_s)
+
+    def _learn(self, plain_s: float, n_answers: int, n_tokens: int, step_s: float) -> None:
+        most_s = SLOWDOWN * plain_s
+        fitting = int((n_answers + n_tokens) * most_s / step_s) - n_answers
+        if step_s > plain_s:  # else what a token adds is not to be seen
+            by_slope = int((most_s - plain_s) * n_tokens / (step_s - plain_s))
+            fitting = max(fitting, min(by_slope, int(1 + REACH * n_tokens)))
+        half_way = (fitting + self._beside) / 2  # since a step may be odd
+        if fitting > self._beside:
+            self._beside = math.ceil(half_way)
+        elif step_s > most_s:
+            self._beside = max(1, int(half_way))
 
 
 def _mixed(old: float | None, new: float) -> float:

@@ -6,13 +6,14 @@ from edgeinfer.engine.pace import MOST_STEP_S, N_SHARED, Pace
 
 
 class Machine:
-    """A step takes the time to read the weights, or to compute, whichever is longer."""
+    """A step takes the time to read the weights, or to compute, whichever is longer, or both."""
 
-    def __init__(self, read_s, token_s):
-        self.read_s, self.token_s = read_s, token_s
+    def __init__(self, read_s, token_s, *, adds=False):
+        self.read_s, self.token_s, self.adds = read_s, token_s, adds
 
     def step_s(self, n_tokens):
-        return max(self.read_s, n_tokens * self.token_s)
+        compute_s = n_tokens * self.token_s
+        return self.read_s + compute_s if self.adds else max(self.read_s, compute_s)
 
 
 def run(pace, machine, n_answers, n_steps):
@@ -37,6 +38,14 @@ def test_answers_keep_half_their_pace_and_prompts_get_the_rest(token_s, n_answer
     assert max(slow) <= 2.0
     most = 1.9 * machine.step_s(n_answers) / token_s - n_answers
     assert done[-1][0] == pytest.approx(most, rel=0.1)
+
+
+@pytest.mark.parametrize("token_s", [2e-4, 2e-3])
+def test_what_a_token_adds_is_found_where_reading_comes_on_top(token_s):
+    done = run(Pace(512), Machine(0.01, token_s, adds=True), 1, 200)
+
+    assert max(ratio for n, ratio in done if n) <= 2.0
+    assert done[-1][0] == pytest.approx(0.9 * (0.01 + token_s) / token_s, abs=1)
 
 
 def test_the_pace_without_prompts_is_measured_first_and_again():

@@ -162,6 +162,8 @@ class Driver:
         self._engine.add(sequence)
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
+        if sequence.finish_reason is not None:
+            return
         self._commands.put(partial(self._finish, sequence, reason))
         if not self._was_aborted:  # or a step might never come to its end
             self._engine.cancel.set()

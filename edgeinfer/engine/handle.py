@@ -79,9 +79,11 @@ class Channel:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._wake = lambda: loop.call_soon_threadsafe(_wake, waiter)
-        if self._events.empty():  # else it may have come before there was anybody to wake
-            await asyncio.wait([waiter], timeout=timeout_s)
-        self._wake = None
+        try:
+            if self._events.empty():  # else it may have come before there was anybody to wake
+                await asyncio.wait([waiter], timeout=timeout_s)
+        finally:
+            self._wake = None
 
 
 class Handle:
@@ -99,6 +101,7 @@ class Handle:
         self.channel = Channel()
         self._runner = runner
         self._progress = progress
+        self._expired = False
         self._done = False
 
     def __iter__(self) -> Iterator[Event]:
@@ -183,7 +186,7 @@ class Handle:
         return event
 
     def _wait_s(self) -> float:
-        if self.sequence.deadline_s is None:
+        if self.sequence.deadline_s is None or self._expired:
             return POLL_S
         return max(0.001, min(POLL_S, self.sequence.deadline_s - time.monotonic()))
 
@@ -192,9 +195,9 @@ class Handle:
         if stopped:
             raise ModelClosedError("model was closed while it generated")
         deadline_s = self.sequence.deadline_s
-        if deadline_s is not None and time.monotonic() >= deadline_s:
+        if deadline_s is not None and not self._expired and time.monotonic() >= deadline_s:
             self._runner.expire(self.sequence)
-            self.sequence.deadline_s = None  # asked for once
+            self._expired = True
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -106,6 +106,26 @@ def test_a_dropped_handle_frees_its_sequence(driver, engine):
     assert sequence.pages == []
 
 
+def test_forgetting_what_is_over_disturbs_nobody(driver, engine):
+    over = driver.submit(make_sequence(prompt(5), max_tokens=3))
+    while over.sequence.finish_reason is None:
+        time.sleep(0.001)
+    engine.executable.gate = threading.Event()
+    engine.executable.entered.clear()
+    other = driver.submit(make_sequence(prompt(9), max_tokens=3))
+    engine.executable.entered.wait()
+    n_steps = len(engine.executable.steps)
+
+    del over
+    gc.collect()
+    time.sleep(0.01)
+
+    assert not engine.cancel.is_set
+    engine.executable.gate.set()
+    read(other)
+    assert engine.executable.steps[n_steps - 1 : n_steps + 1] == [(9,), (1,)]
+
+
 def test_a_failing_step_fails_those_in_it_and_the_next_request_runs(driver, engine):
     engine.executable.fail_with = MemoryError("no more")
     handle = driver.submit(make_sequence(prompt(5)))

@@ -132,6 +132,21 @@ def test_a_read_that_timed_out_lost_no_event(driver, engine):
     assert ids == expected(1)
 
 
+def test_a_handle_may_be_read_on_in_another_loop_or_thread(driver, engine):
+    engine.executable.gate = threading.Event()
+    handle = driver.submit(make_sequence(prompt(70, 1), max_tokens=20))
+
+    async def give_up():
+        await anext(handle)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(anext(handle), 0.01)
+
+    asyncio.run(give_up())
+    engine.executable.gate.set()
+
+    assert generated(handle.result()) == expected(1)
+
+
 def test_a_reader_whose_loop_is_closed_ends_its_own_sequence_only(driver, engine):
     engine.executable.gate = threading.Event()
     lost = make_sequence(prompt(70), max_tokens=200)

@@ -51,7 +51,9 @@ class AnswerOptions(TypedDict, total=False):
     logits_processor: LogitsProcessor | None
     logprobs: int | None
     overflow: Overflow | None
+    priority: int | None
     progress: PromptProgress | None
+    timeout_s: float | None
 
 
 class TextOptions(AnswerOptions, total=False):
@@ -89,12 +91,22 @@ def spelled_out(options: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     raise _unexpected(function.__name__, name, known)
             return function(*args, **kwargs)
 
-        checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=own + listed
-        )
-        return checked
+        made: Any = _as_coroutine(checked) if inspect.iscoroutinefunction(function) else checked
+        made.__signature__ = signature.replace(parameters=own + listed)
+        shown: Callable[P, R] = made
+        return shown
 
     return wrap
+
+
+def _as_coroutine(function: Callable[P, Any]) -> Callable[P, Any]:
+    """Let a function that returns a coroutine be known as one that is to be awaited."""
+
+    @wraps(function)
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return await function(*args, **kwargs)
+
+    return awaited
 
 
 def _unexpected(function: str, name: str, known: Iterable[str]) -> TypeError:

@@ -1,12 +1,12 @@
 """Define what an answer is: its text, its tokens, why it ended; whole, or in pieces as it comes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from edgeinfer.engine.events import Finished, Progress, Token
+from edgeinfer.engine.events import Event, Finished, Progress, Token
 from edgeinfer.engine.handle import Handle
 from edgeinfer.engine.handle import PromptProgress as PromptProgress
 from edgeinfer.engine.sampler import Sampled
@@ -57,8 +57,9 @@ class Completion:
     text: what the model wrote, valid text without the stop string; after the prompt, if that was
     to be echoed. tokens: the ids of what it wrote.
     finish_reason: "stop" (the model ended, or a stop string came), "length" (max_tokens, or the
-    context is full), "cancelled" (the stream was closed early). stop: the stop string that ended
-    it, or None. seed: what makes the same answer again. logprobs: one entry a token, if asked for.
+    context is full), "deadline" (its time was up), "cancelled" (the stream was closed early).
+    stop: the stop string that ended it, or None. seed: what makes the same answer again.
+    logprobs: one entry a token, if asked for.
     prompt_logprobs: the same of an echoed prompt; None for its first token, which follows nothing.
     n_dropped: tokens that were left out, as `overflow` allowed.
     """
@@ -116,9 +117,12 @@ class Echo(NamedTuple):
 class CompletionStream:
     """An answer as it is made: iterate for its chunks, then read `completion`.
 
+    In an event loop, `async for` iterates and `await` reads to the end; cancelling the task stops
+    the model.
+
     Leaving the loop early, `close()`, or forgetting the stream stops the model within
     milliseconds; `completion` then holds what was read, with finish_reason "cancelled".
-    A stream belongs to one thread.
+    A stream belongs to one thread or task at a time.
     """
 
     def __init__(
@@ -151,6 +155,7 @@ class CompletionStream:
         self._sequences = [handle.sequence]  # those of an answer that outgrew the context
         self._pieces: list[str] = [echo.text] if echo else []
         self._is_echo_due = echo is not None
+        self._is_cancelled = False
         self._tokens: list[int] = []
         self._logprobs: list[Sampled] = []
         self._n_passed_on = 0
@@ -182,18 +187,37 @@ class CompletionStream:
 
     def __next__(self) -> Chunk:
         """Wait for the next chunk; raises what made the model fail."""
-        if self._is_echo_due and self._echo:
-            self._is_echo_due = False
-            return Chunk(self._echo.text, ())
+        if (echo := self._echo_once()) is not None:
+            return echo
         try:
             while self._end is None:
-                chunk = self._read_event()
+                chunk = self._react(next(self._handle))
                 if chunk is not None:
                     return chunk
         except BaseException:
             self.close()
             raise
         raise StopIteration
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        """Wait for the next chunk without blocking the event loop."""
+        if (echo := self._echo_once()) is not None:
+            return echo
+        try:
+            while self._end is None:
+                chunk = self._react(await anext(self._handle))
+                if chunk is not None:
+                    return chunk
+        except BaseException:
+            self.close()
+            raise
+        raise StopAsyncIteration
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        return self._read_async().__await__()
 
     def read(self) -> Completion:
         """Read what is left and return the whole answer."""
@@ -206,6 +230,7 @@ class CompletionStream:
 
         May be called from any thread and from a signal handler.
         """
+        self._is_cancelled = True
         self._handle.cancel()
 
     def close(self) -> None:
@@ -224,9 +249,30 @@ class CompletionStream:
     ) -> None:
         self.close()
 
-    def _read_event(self) -> Chunk | None:
-        """Let the next event have its effect; return a chunk if there is text to pass on."""
-        event = next(self._handle)
+    async def __aenter__(self) -> "CompletionStream":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _read_async(self) -> Completion:
+        async for _ in self:
+            pass
+        return self.completion
+
+    def _echo_once(self) -> Chunk | None:
+        if not self._is_echo_due or self._echo is None:
+            return None
+        self._is_echo_due = False
+        return Chunk(self._echo.text, ())
+
+    def _react(self, event: Event) -> Chunk | None:
+        """Let an event have its effect; return a chunk if there is text to pass on."""
         if self._end is not None:  # closed while it waited
             return None
         match event:
@@ -255,15 +301,26 @@ class CompletionStream:
         if sequence.error is not None:
             raise sequence.error
         assert sequence.finish_reason is not None
-        if self._renew is not None and (handle := self._renew(sequence)) is not None:
-            self._handle = handle
-            self._sequences.append(handle.sequence)
+        if self._go_on(sequence):
             return None
         text = self._text.finish()
         chunk = self._chunk(text) if text or self._n_passed_on < len(self._tokens) else None
         stopped_by = self._text.stopped_by
         self._end = ("stop" if stopped_by is not None else sequence.finish_reason, stopped_by)
         return chunk
+
+    def _go_on(self, sequence: Sequence) -> bool:
+        """Begin the rest of an answer that fills the context, if it may shift."""
+        if self._renew is None or self._is_cancelled:
+            return False
+        handle = self._renew(sequence)
+        if handle is None:
+            return False
+        self._handle = handle
+        self._sequences.append(handle.sequence)
+        if self._is_cancelled:  # by another thread, while there was nothing to cancel
+            handle.cancel()
+        return True
 
     def _chunk(self, text: str) -> Chunk:
         first = self._n_passed_on

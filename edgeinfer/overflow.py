@@ -92,6 +92,8 @@ class Shift:
             max_tokens=n_left,
             stop_ids=ended.stop_ids,
             n_logprobs=ended.n_logprobs,
+            priority=ended.priority,
+            deadline_s=ended.deadline_s,
         )
         return self._submit(rest)
 

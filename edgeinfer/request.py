@@ -14,6 +14,8 @@ DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
 MOST_STRINGS = 64
 MOST_CHARS = 1024
 MOST_ANSWERS = 128
+MOST_PRIORITY = 1000
+MOST_S = 1e9
 ENDLESS = (1 << 31) - 1
 
 
@@ -78,6 +80,26 @@ def most_logprobs(logprobs: int | None) -> int | None:
             f"logprobs: found {logprobs!r} (need 0 to {MOST_LOGPROBS}, or None)"
         )
     return logprobs
+
+
+def seconds(name: str, value: float | None) -> float | None:
+    """Return a time, None for none."""
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= MOST_S:
+        raise InvalidParameterError(f"{name}: found {value!r} (need more than 0, or None)")
+    return float(value)
+
+
+def standing(priority: int | None) -> int:
+    """Return a priority; None is 0."""
+    if priority is None:
+        return 0
+    if not _is_int(priority) or abs(priority) > MOST_PRIORITY:
+        raise InvalidParameterError(
+            f"priority: found {priority!r} (need {-MOST_PRIORITY} to {MOST_PRIORITY})"
+        )
+    return priority
 
 
 def strings(name: str, given: str | Iterable[str]) -> tuple[str, ...]:

@@ -1,7 +1,10 @@
 """What is left out of prompts and answers that outgrow the context, and only where it was asked."""
 
+import re
+
 import pytest
 
+import edgeinfer
 from edgeinfer.errors import ContextOverflowError, InvalidParameterError
 from edgeinfer.llm.conversation import fit_messages
 from edgeinfer.overflow import Room, room_of, without_middle
@@ -113,6 +116,16 @@ def test_a_stop_string_is_found_across_a_shift(model):
 
     assert done.stop is not None
     assert done.text == whole[: whole.index(stop)]
+
+
+def test_a_model_of_two_rope_bases_counts_on_across_shifts(gemma3_path):
+    with edgeinfer.load(gemma3_path, n_ctx=160) as model:
+        done = model.generate("Count: 1, 2, 3, 4,", max_tokens=260, temperature=0, overflow="shift")
+
+    found = [int(number) for number in re.findall(r"(\d+),", done.text)]
+    assert done.n_dropped > 0
+    assert found == list(range(5, 5 + len(found)))
+    assert len(found) > 50
 
 
 def lay_out(messages):

@@ -24,6 +24,8 @@ from edgeinfer.request import (
     most_logprobs,
     most_tokens,
     prompt_ids,
+    seconds,
+    standing,
     strings,
 )
 from edgeinfer.text.stream import TextStream
@@ -34,18 +36,8 @@ Messages = Ids[Mapping[str, Any]]
 Opening = Callable[[Mapping[str, Any]], CompletionStream]
 
 
-class Model(HeldModel):
-    """A model ready to answer. Made by `load`; ended by `close` or a `with` block.
-
-    Methods may be called from any thread. Requests made at the same time run together, step by
-    step, and each gets exactly the tokens it would get alone. A prompt that begins like one of
-    the last conversations continues it without computing the common part again.
-    A process that forks cannot use the model in the child: load it there.
-
-    Sampling arguments are None by default: then the file's own hints hold (`general.sampling.*`
-    keys), else what the catalogue recommends for a model called by its name there, else the
-    defaults of SamplingParams. `sampling_defaults` shows what results.
-    """
+class AnsweringModel(HeldModel):
+    """A model that answers whoever waits for it."""
 
     _breakers: tuple[tuple[str, ...], tuple[tuple[int, ...], ...]] | None = None  # the last ones
 
@@ -72,7 +64,9 @@ class Model(HeldModel):
                 default, refuses a prompt that leaves no room. "truncate_middle" cuts the middle out
                 of one that leaves none for max_tokens. "shift" cuts one that does not fit at all,
                 and an answer that fills the context goes on behind the latest half of it.
+            priority: -1000 to 1000; a request of a higher one goes before others.
             progress: called as progress(n_done, n_total, n_cached) while the prompt is read.
+            timeout_s: seconds after which the answer ends with what it has, reason "deadline".
             echo: repeat the prompt before the answer; with logprobs, report its tokens' too.
             parse_special: take the spelling of control tokens in a text for the tokens.
 
@@ -222,11 +216,13 @@ class Model(HeldModel):
             max_tokens=most_tokens(options.get("max_tokens"), None if shifts else self.n_ctx),
             stop_ids=self.tokenizer.stop_ids,
             n_logprobs=most_logprobs(options.get("logprobs")),
+            priority=standing(options.get("priority")),
         )
+        timeout_s = seconds("timeout_s", options.get("timeout_s"))
         stop = strings("stop", options.get("stop") or ())
         echo = self._echo(tokens, prompt, sequence.n_logprobs) if options.get("echo") else None
         return CompletionStream(
-            self._submit(sequence),
+            self._submit(sequence, timeout_s),
             TextStream(self.tokenizer, stop=stop, at_start=at_start),
             seed=sampler.seed,
             load_s=self._load_s,

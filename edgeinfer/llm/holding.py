@@ -211,10 +211,10 @@ class HeldModel:
         if handle.sequence.error is not None:
             raise handle.sequence.error
 
-    def _submit(self, sequence: Sequence) -> Handle:
+    def _submit(self, sequence: Sequence, timeout_s: float | None = None) -> Handle:
         self._check_open()
         self._file.check_unchanged()
-        return self._driver.submit(sequence)
+        return self._driver.submit(sequence, timeout_s=timeout_s)
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -363,8 +363,10 @@ def test_every_setting_is_an_argument_of_the_library():
         "logits_processor",
         "logprobs",
         "overflow",
+        "priority",
         "progress",
         "template",
+        "timeout_s",
         "tools",
         "template_variables",
     }

@@ -57,6 +57,11 @@ class Driver:
         self.check_process()
         if self._closed:
             raise ModelClosedError("model is closed; load it again")
+        if threading.current_thread() is self._thread:
+            raise InvalidParameterError(
+                "model: found a request from within another one's logits processor, which would "
+                "wait for itself (need another thread, or another model)"
+            )
         self._engine.check(sequence.tokens, max_tokens=sequence.max_tokens)
         if timeout_s is not None:
             if not (timeout_s > 0 and math.isfinite(timeout_s)):

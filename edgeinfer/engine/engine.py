@@ -205,7 +205,7 @@ class Engine:
         """Give a sequence that has caught up its next token, or its end."""
         try:
             token, logprob = _choose(sequence, row)
-        except Exception as error:  # whatever it is, it ends this sequence and no other
+        except BaseException as error:  # whatever it is, it ends this sequence and no other
             yield from self.finish(sequence, "error", error)
             return
         if token in sequence.stop_ids:

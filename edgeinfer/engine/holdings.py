@@ -81,21 +81,27 @@ class Holdings:
         self._reach(sequence, sequence.n_computed + n_tokens)
         for index in range(first, sequence.n_computed // PAGE_LEN):
             self.prefixes.keep(sequence.tokens, sequence.keys, index, sequence.pages[index])
+        if sequence.n_generated == 0 and sequence.n_due == 0:
+            self._keep_part(sequence)  # for others with the same prompt
         if self._window:
             self._prune(sequence)
 
     def give_up(self, sequence: Sequence) -> None:
         """Take all pages of `sequence`; what they hold stays known as long as there is room."""
-        index = sequence.n_computed // PAGE_LEN
-        if sequence.n_computed % PAGE_LEN:
-            computed = sequence.tokens[: sequence.n_computed]
-            self.prefixes.keep(computed, sequence.keys, index, sequence.pages[index])
+        self._keep_part(sequence)
         self._release(sequence)
 
     def discard(self, sequence: Sequence) -> None:
         """Take all pages of `sequence`; nothing that they hold is used again."""
         self.prefixes.forget(sequence.pages)
         self._release(sequence)
+
+    def _keep_part(self, sequence: Sequence) -> None:
+        """Let the last page be known as far as it is computed."""
+        index = sequence.n_computed // PAGE_LEN
+        if sequence.n_computed % PAGE_LEN:
+            computed = sequence.tokens[: sequence.n_computed]
+            self.prefixes.keep(computed, sequence.keys, index, sequence.pages[index])
 
     def _reach(self, sequence: Sequence, n_computed: int) -> None:
         sequence.n_computed = n_computed

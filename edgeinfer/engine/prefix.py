@@ -36,7 +36,8 @@ class PrefixCache:
                        `--- page 4                            another one with its beginning
 
     Whole blocks are shared. Of a block that agrees in part the page is copied, since what follows
-    is written into it. Unused pages are given up, least recently used first, a chain from its end.
+    is written into it; so a page may be known in part while its sequence fills the rest.
+    Unused pages are given up, least recently used first, a chain from its end.
     """
 
     def __init__(self, pool: PagePool, fingerprint: bytes = b"") -> None:
@@ -62,6 +63,18 @@ class PrefixCache:
         for i in range(len(keys), index + 1):
             keys.append(self._key(keys[i - 1] if i else self.root, _ids_of(tokens, i)))
         return keys[index]
+
+    def part_key(self, tokens: Ids[int], keys: list[bytes], index: int) -> bytes | None:
+        """Return a key of what could be found of block `index`, None if it is not worth a search.
+
+        The last token of a prompt is computed in any case.
+        """
+        if (index + 1) * PAGE_LEN < len(tokens):
+            return self.key_of(tokens, keys, index)
+        wanted = list(tokens[index * PAGE_LEN : len(tokens) - 1])
+        if len(wanted) < LEAST_PART:
+            return None
+        return self._key(self.key_of(tokens, keys, index - 1) if index else self.root, wanted)
 
     def n_shared(self, tokens: Ids[int], keys: list[bytes]) -> int:
         """Return how many leading pages of `tokens` others are using at the moment."""
@@ -112,9 +125,13 @@ class PrefixCache:
         parent = self.key_of(tokens, keys, index - 1) if index else self.root
         is_whole = len(held) == PAGE_LEN
         key = self.key_of(tokens, keys, index) if is_whole else self._key(parent, held)
-        siblings = self._children.get(parent, [])
-        if key in self._blocks or page in self._of_page:
+        if key in self._blocks:
             return
+        if (before := self._of_page.get(page)) is not None:
+            if len(before.tokens) >= len(held):
+                return
+            self._drop(before)  # the page has been filled further
+        siblings = self._children.get(parent, [])
         if not is_whole and any(_common_len(b.tokens, held) == len(held) for b in siblings):
             return
         for block in [b for b in siblings if _common_len(b.tokens, held) == len(b.tokens)]:

@@ -53,7 +53,7 @@ class Plan:
     moved: list[Sequence] = field(default_factory=list)
     starved: list[Sequence] = field(default_factory=list)
     awaiting: set[Sequence] = field(default_factory=set)  # what another one computes for them
-    under_way: set[bytes] = field(default_factory=set)  # keys of the blocks being computed
+    under_way: set[bytes | None] = field(default_factory=set)  # keys of the blocks being computed
 
     @property
     def work(self) -> list[Work]:
@@ -177,21 +177,17 @@ class Scheduler:
             return
         plan.n_prompt_left -= n_tokens
         first, end = sequence.n_computed // PAGE_LEN, sequence.n_computed + n_tokens
-        for index in range(first, -(-end // PAGE_LEN)):
-            if (key := self._block_key(sequence, index)) is not None:
-                plan.under_way.add(key)
+        plan.under_way |= {self._key(sequence, i) for i in range(first, -(-end // PAGE_LEN))}
 
     def _is_under_way(self, plan: Plan, sequence: Sequence) -> bool:
         """Whether the step computes for another what `sequence` needs next."""
         if sequence.all_rows or not plan.under_way:
             return False
-        return self._block_key(sequence, sequence.n_computed // PAGE_LEN) in plan.under_way
+        key = self._key(sequence, sequence.n_computed // PAGE_LEN)
+        return key is not None and key in plan.under_way
 
-    def _block_key(self, sequence: Sequence, index: int) -> bytes | None:
-        """Return the key of a whole block that the sequence could find cached."""
-        if (index + 1) * PAGE_LEN >= len(sequence.tokens):
-            return None
-        return self.holdings.prefixes.key_of(sequence.tokens, sequence.keys, index)
+    def _key(self, sequence: Sequence, index: int) -> bytes | None:
+        return self.holdings.prefixes.part_key(sequence.tokens, sequence.keys, index)
 
     def _make_room(self, plan: Plan, sequence: Sequence, n_tokens: int) -> bool:
         """Give `sequence` pages for `n_tokens`; else it waits, or is starved if it is alone."""

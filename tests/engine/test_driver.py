@@ -10,7 +10,12 @@ import pytest
 
 from edgeinfer.engine.driver import MOST_UNREAD, Driver
 from edgeinfer.engine.events import Finished, Token
-from edgeinfer.errors import BackendError, ContextOverflowError, ModelClosedError
+from edgeinfer.errors import (
+    BackendError,
+    ContextOverflowError,
+    InvalidParameterError,
+    ModelClosedError,
+)
 from tests.engine.fakes import answer, make_engine, make_sequence, prompt
 
 
@@ -104,6 +109,30 @@ def test_a_dropped_handle_frees_its_sequence(driver, engine):
 
     assert sequence.finish_reason == "cancelled"
     assert sequence.pages == []
+
+
+def test_a_request_from_the_engines_own_thread_is_refused(driver):
+    class Asking:
+        def sample(self, logits, history, position):
+            return driver.submit(make_sequence(prompt(5))).result().tokens[-1]
+
+    sequence = make_sequence(prompt(5))
+    sequence.sampler = Asking()
+    with pytest.raises(InvalidParameterError, match="wait for itself"):
+        driver.submit(sequence).result()
+
+
+def test_a_sampler_that_ends_its_thread_ends_its_own_sequence_only(driver):
+    class Exiting:
+        def sample(self, logits, history, position):
+            raise SystemExit
+
+    sequence = make_sequence(prompt(5))
+    sequence.sampler = Exiting()
+    with pytest.raises(SystemExit):
+        driver.submit(sequence).result()
+
+    assert read(driver.submit(make_sequence(prompt(5)))) == answer(make_engine(), prompt(5))
 
 
 def test_forgetting_what_is_over_disturbs_nobody(driver, engine):

@@ -85,6 +85,24 @@ def test_a_conversation_that_goes_on_does_not_keep_its_end_twice(cache, pool):
     assert pool.n_free == 15
 
 
+def test_a_page_that_is_filled_further_is_known_further(cache, pool):
+    tokens, keys = [1] * 30, []
+    (page,) = pool.take(1)
+    cache.keep(tokens, keys, 0, page)
+    assert claim_part(cache, [1] * 64) == (page, 30)
+    cache.release([page])
+
+    cache.keep([1] * 50, keys, 0, page)
+    cache.keep([1] * 40, keys, 0, page)
+
+    assert len(cache) == 1
+    assert claim_part(cache, [1] * 64) == (page, 50)
+    assert pool.owners(page) == 3  # its sequence, the cache, this test
+    tokens = [1] * 64
+    cache.keep(tokens, keys, 0, page)
+    assert claim(cache, [1] * 65) == [page]
+
+
 def test_what_is_known_already_is_not_kept_again(cache, pool):
     keep(cache, pool, [1] * 20)
     keep(cache, pool, [1] * 10)

@@ -163,9 +163,26 @@ def test_one_of_two_equal_prompts_waits_and_finds_all_but_its_end_cached():
     one, two = add(scheduler, prompt(150)), add(scheduler, prompt(150))
 
     assert step(scheduler) == [(one, 150)]
-    assert step(scheduler) == [(one, 1), (two, 22)]
+    plan = scheduler.plan()
+    assert plan.copies == [(2, 3)]
+    assert [(item.sequence, item.n_tokens) for item in plan.work] == [(one, 1), (two, 1)]
     assert (one.pages, two.pages) == ([0, 1, 2], [0, 1, 3])
-    assert two.n_cached == 128
+    assert two.n_cached == 149
+
+
+def test_choices_of_a_short_prompt_read_it_once():
+    scheduler = make_scheduler()
+    choices = [add(scheduler, prompt(30)) for _ in range(4)]
+
+    assert step(scheduler) == [(choices[0], 30)]
+    assert step(scheduler) == [(one, 1) for one in choices]
+
+
+def test_two_prompts_that_share_too_little_do_not_wait():
+    scheduler = make_scheduler()
+    one, two = add(scheduler, prompt(8)), add(scheduler, prompt(8))
+
+    assert step(scheduler) == [(one, 8), (two, 8)]
 
 
 def test_who_waits_for_another_goes_on_alone_when_that_one_ends():
@@ -202,7 +219,7 @@ def test_kept_pages_are_given_up_for_a_running_sequence():
 
     assert step(scheduler) == [(second, 56)]
     assert second.pages == [1, 0]
-    assert len(scheduler.holdings.prefixes) == 1
+    assert len(scheduler.holdings.prefixes) == 2  # both are of the second's
 
 
 def test_the_pool_does_not_grow_for_prefixes_beyond_their_share():

@@ -24,7 +24,13 @@ class Reply:
 
     @property
     def remark(self) -> str:
-        """What a person should know about how it ended, or nothing."""
+        """What a person should know about how it was made and how it ended, or nothing."""
+        n_dropped = self.completion.n_dropped
+        dropped = [f"[{n_dropped:,} tokens left out: the context is full]"] if n_dropped else []
+        return " ".join([*dropped, *filter(None, [self._end])])
+
+    @property
+    def _end(self) -> str:
         if self.completion.finish_reason == "length":
             n_tokens = self.completion.usage.completion_tokens
             return f"[cut after {n_tokens:,} tokens: -n or the context ends here]"
@@ -50,6 +56,7 @@ class Reply:
             "finish_reason": completion.finish_reason,
             "stop": completion.stop,
             "seed": completion.seed,
+            "n_dropped": completion.n_dropped,
             "usage": {
                 "prompt_tokens": usage.prompt_tokens,
                 "cached_tokens": usage.cached_tokens,

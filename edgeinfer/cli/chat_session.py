@@ -68,7 +68,8 @@ class Session:
         checked = {}
         for name, value in settings.items():
             known, kind = _find(name)
-            right = isinstance(value, list) if kind is list else _is_number(value, kind)
+            is_plain = kind in (list, str)
+            right = isinstance(value, kind) if is_plain else _is_number(value, kind)
             if not right:
                 raise InvalidParameterError(f"{known}: found {value!r} (need {kind.__name__})")
             checked[known] = value
@@ -82,6 +83,10 @@ class Session:
             self.model.sampling_defaults,
             **{name: value for name, value in settings.items() if name in sampling},
         )
+        if "overflow" in settings:
+            from edgeinfer.overflow import checked_overflow
+
+            checked_overflow(settings["overflow"])
         if settings.get("max_tokens", 0) < 0:
             raise InvalidParameterError(
                 f"max_tokens: found {settings['max_tokens']} (need 0 or more, or -1 for no limit)"

@@ -97,6 +97,13 @@ class AnswerFlags:
         list[str] | None,
         Option("--stop", "--reverse-prompt", "-r", help="Stop before this text; repeatable."),
     ] = None
+    overflow: Annotated[
+        str | None,
+        Option(
+            "--overflow",
+            help="Where the context is too short: error (default), truncate_middle or shift.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

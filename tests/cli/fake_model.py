@@ -80,6 +80,7 @@ class FakeStream:
                 text=self._text,
                 tokens=tuple(self._tokens),
                 finish_reason=reason,
+                n_dropped=1234 if self._prompt == "dropped" else 0,
                 stop=None,
                 seed=self._settings.get("seed", 7),
                 usage=Usage(10, 4, len(self._tokens)),

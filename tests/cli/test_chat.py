@@ -362,7 +362,6 @@ def test_every_setting_is_an_argument_of_the_library():
         "logit_bias",
         "logits_processor",
         "logprobs",
-        "overflow",
         "priority",
         "progress",
         "template",
@@ -391,6 +390,17 @@ def test_template_variables(chat_process, models):
     assert models[0].requests[0][1] == {"template_variables": {"enable_thinking": False}}
     for wrong in ("{", "[1]"):
         assert chat_process(b"x\n", "--chat-template-kwargs", wrong)[0] == 2
+
+
+def test_overflow_is_a_setting_and_what_was_left_out_is_said():
+    screen, session = talk("/set overflow truncate_middle", "settings", "dropped")
+    assert contents(session)[1] == "{'overflow': 'truncate_middle'}"
+    assert screen.notes[-1] == "[1,234 tokens left out: the context is full]"
+    session.replace_settings({"overflow": "shift"})
+    for wrong in ("cut", 5):
+        with pytest.raises(InvalidParameterError):
+            session.replace_settings({"overflow": wrong})
+    assert session.settings == {"overflow": "shift"}
 
 
 def test_unknown_setting_in_the_session_is_an_error():

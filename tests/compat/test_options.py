@@ -1,5 +1,6 @@
 """Arguments of `Llama`: taken where they change nothing, refused where they would."""
 
+import inspect
 import sys
 import types
 
@@ -25,6 +26,45 @@ KNOWN = frozenset(["n_ctx", "seed"])
 )
 def test_what_changes_no_answer_is_taken(arguments):
     options.check_unused(arguments, KNOWN)
+
+
+PEERS = {  # every other argument of llama_cpp.Llama 0.3.36, at its default
+    "n_gpu_layers": 0,
+    "split_mode": 1,
+    "main_gpu": 0,
+    "tensor_split": None,
+    "vocab_only": False,
+    "use_mmap": True,
+    "use_mlock": False,
+    "kv_overrides": None,
+    "n_ubatch": 512,
+    "rope_scaling_type": -1,
+    "attention_type": -1,
+    "rope_freq_base": 0.0,
+    "rope_freq_scale": 0.0,
+    "yarn_ext_factor": -1.0,
+    "yarn_attn_factor": 1.0,
+    "yarn_beta_fast": 32.0,
+    "yarn_beta_slow": 1.0,
+    "yarn_orig_ctx": 0,
+    "embedding": False,
+    "offload_kqv": True,
+    "flash_attn": False,
+    "op_offload": None,
+    "swa_full": None,
+    "no_perf": False,
+    "lora_base": None,
+    "lora_scale": 1.0,
+    "lora_path": None,
+    "numa": False,
+    "draft_model": None,
+}
+
+
+def test_every_argument_there_is_is_taken_at_its_default():
+    options.check_unused(PEERS, KNOWN)
+    own = set(inspect.signature(Llama.__init__).parameters)
+    assert {"n_ctx", "n_batch", "seed", "type_k", "spm_infill", "chat_handler", "verbose"} <= own
 
 
 @pytest.mark.parametrize(
@@ -125,14 +165,31 @@ def test_it_does_not_take_the_place_of_the_library_itself(monkeypatch):
 
 
 class Hub(types.ModuleType):
-    def __init__(self, files):
+    def __init__(self, files, found=None):
         super().__init__("huggingface_hub")
-        self.files, self.fetched = files, []
+        self.files, self.found, self.fetched = files, found, []
         self.HfApi = lambda: types.SimpleNamespace(list_repo_files=lambda repo: self.files)
 
     def hf_hub_download(self, repo, name, **options):
         self.fetched.append(name)
-        return f"/hub/{repo}/{name}"
+        return str(self.found or f"/hub/{repo}/{name}")
+
+
+def test_a_model_of_a_repository_answers(monkeypatch, smollm2_path):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(["SmolLM2-q4_1.gguf"], smollm2_path))
+
+    llm = Llama.from_pretrained(repo_id="o/m", filename="*q4_1.gguf", verbose=False)
+
+    answer = llm.create_chat_completion(
+        messages=[
+            {"role": "system", "content": "You are an assistant who knows geography."},
+            {"role": "user", "content": "What is the capital of France?"},
+        ],
+        temperature=0,
+    )
+    assert "Paris" in answer["choices"][0]["message"]["content"]
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    llm.close()
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,17 @@ class Pace:
         self._n_batch = n_batch
         self._plain_s: dict[int, float] = {}  # step without prompts, by number of answers
         self._alone_s: float | None = None  # a prompt token's share of a step without answers
+        self._latest_plain_s = 0.0
         self._beside = FIRST
-        self._n_shared = 0
+        self._n_shared = N_SHARED  # since a step without prompts; at first there was none
 
     def most_tokens(self, n_answers: int) -> int:
         """Return how many prompt tokens the next step may hold; 0 to learn the pace without."""
         if n_answers == 0:
             fitting = int(MOST_STEP_S / self._alone_s) if self._alone_s else 0
             return min(self._n_batch, max(FEWEST_ALONE, fitting))
-        if n_answers not in self._plain_s or self._n_shared >= N_SHARED:
+        is_known = n_answers in self._plain_s or self._n_shared == 0
+        if not is_known or self._n_shared >= N_SHARED:
             return 0
         return min(self._n_batch, self._beside)
 
@@ -49,11 +51,13 @@ class Pace:
         if n_answers == 0:
             self._alone_s = _mixed(self._alone_s, step_s / max(1, n_prompt_tokens))
         elif n_prompt_tokens == 0:
-            self._plain_s[n_answers] = _mixed(self._plain_s.get(n_answers), step_s)
+            self._latest_plain_s = _mixed(self._plain_s.get(n_answers), step_s)
+            self._plain_s[n_answers] = self._latest_plain_s
             self._n_shared = 0
         else:
             self._n_shared += 1
-            self._learn(self._plain_s.get(n_answers, step_s), n_answers, n_prompt_tokens, step_s)
+            plain_s = self._plain_s.get(n_answers, self._latest_plain_s)
+            self._learn(plain_s, n_answers, n_prompt_tokens, step_s)
 
     def _learn(self, plain_s: float, n_answers: int, n_tokens: int, step_s: float) -> None:
         most_s = SLOWDOWN * plain_s

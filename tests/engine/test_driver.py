@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import threading
 import time
 import weakref
@@ -171,6 +172,24 @@ def test_a_refused_sequence_touches_nothing(driver):
         driver.submit(make_sequence(prompt(600)))
 
     assert read(driver.submit(make_sequence(prompt(5)))) == answer(make_engine(), prompt(5))
+
+
+def test_hundreds_of_requests_in_little_memory_all_end_and_leave_nothing():
+    engine = make_engine(n_ctx=512, n_pages=8)
+    driver = Driver(engine)
+    rng = random.Random(3)
+    handles = [
+        driver.submit(make_sequence(prompt(rng.randint(1, 400), seed), max_tokens=20))
+        for seed in range(300)
+    ]
+    for handle in rng.sample(handles, 150):
+        handle.cancel()
+    reasons = {handle.result().finish_reason for handle in handles}
+
+    assert reasons == {"length", "cancelled"}
+    assert read(driver.submit(make_sequence(prompt(5)))) == answer(make_engine(), prompt(5))
+    assert engine.scheduler.holdings.n_available == 8
+    driver.close()
 
 
 def test_close_ends_what_runs_and_frees_the_executable(driver, engine):

@@ -11,6 +11,7 @@ from edgeinfer.errors import (
     ContextOverflowError,
     InvalidParameterError,
     NonFiniteError,
+    ResourceError,
 )
 from tests.engine.fakes import (
     N_VOCAB,
@@ -154,6 +155,60 @@ def test_the_last_page_ends_with_length():
     run(make_engine(n_pages=2), sequence)
 
     assert (sequence.finish_reason, len(sequence.tokens)) == ("length", 129)
+
+
+def make_engine_with_room(n_pages):
+    """Return an engine whose memory has room for so many of its pages."""
+    engine = make_engine()
+    pool = engine.scheduler.holdings.pool
+    pool._n_granted, pool._has_room = n_pages, lambda n: False
+    return engine
+
+
+def test_memory_that_runs_out_ends_a_lone_answer_with_length():
+    sequence = make_sequence(prompt(100), max_tokens=400)
+
+    run(make_engine_with_room(2), sequence)
+
+    assert (sequence.finish_reason, len(sequence.tokens)) == ("length", 129)
+    assert sequence.tokens[100:] == answer(make_engine(), prompt(100), max_tokens=29)
+
+
+def test_memory_that_runs_out_in_a_prompt_is_an_error_with_both_numbers():
+    sequence, other = make_sequence(prompt(200)), make_sequence(prompt(50, seed=1), max_tokens=8)
+
+    run(make_engine_with_room(2), sequence, other)
+
+    assert isinstance(sequence.error, ResourceError)
+    assert "found 200 tokens (need at most 128" in str(sequence.error)
+    assert other.tokens[50:] == answer(make_engine(), prompt(50, seed=1), max_tokens=8)
+
+
+def test_sequences_that_cannot_run_together_get_what_they_get_alone():
+    together = [make_sequence(prompt(60 + 9 * s, seed=s), max_tokens=80) for s in range(6)]
+
+    run(make_engine_with_room(4), *together)
+
+    for seed, sequence in enumerate(together):
+        expected = answer(make_engine(), prompt(60 + 9 * seed, seed=seed), max_tokens=80)
+        assert sequence.tokens[sequence.n_prompt :] == expected
+
+
+def test_who_fails_a_step_ends_and_the_others_do_not_notice():
+    engine = make_engine()
+    bad, good = make_sequence(prompt(34, seed=1)), make_sequence(prompt(30), max_tokens=8)
+    execute = engine.executable.run
+
+    def fail_for_bad(batch, *, cancel=None):
+        if bad.finish_reason is None and len(batch.tokens) >= 34:  # it is in the step
+            raise MemoryError
+        return execute(batch, cancel=cancel)
+
+    engine.executable.run = fail_for_bad
+    run(engine, bad, good)
+
+    assert isinstance(bad.error, MemoryError)
+    assert good.tokens[30:] == answer(make_engine(), prompt(30), max_tokens=8)
 
 
 def test_progress_counts_cached_and_computed_tokens():

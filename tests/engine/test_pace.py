@@ -56,9 +56,17 @@ def test_the_pace_without_prompts_is_measured_first_and_again():
 
 def test_another_number_of_answers_is_another_pace():
     pace, machine = Pace(512), Machine(0.02, 1e-3)
-    run(pace, machine, 1, 20)
+    run(pace, machine, 1, 15)
 
     assert pace.most_tokens(3) == 0
+
+
+def test_answers_that_found_no_place_in_the_step_do_not_keep_prompts_out():
+    pace = Pace(4)
+    assert pace.most_tokens(6) == 0
+    pace.record(4, 0, 0.02)
+
+    assert pace.most_tokens(6) > 0
 
 
 def test_a_machine_that_becomes_slow_gives_prompts_less():

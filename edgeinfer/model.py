@@ -29,6 +29,7 @@ from edgeinfer.loader.metadata import Metadata
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.program.program import Program
 from edgeinfer.quant.packed import PackedMatrix
+from edgeinfer.sizing import check_room
 from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_metadata
 
 __all__ = [
@@ -134,6 +135,8 @@ def load(
         activations=activations,
     )
     packed = _packed(file, kernels, pack, progress)
+    if packed is None:
+        check_room(file, program, kernels)
     cancel = Cancel()
     report = _Report(progress, cancel)
 

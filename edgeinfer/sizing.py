@@ -3,6 +3,7 @@
 Shapes go in, bytes and a verdict come out. Reads no matrix; measures nothing.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,14 +12,17 @@ from typing import Literal
 
 from edgeinfer.arch import build_program
 from edgeinfer.engine.pages import PAGE_LEN, pages_for
-from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
+from edgeinfer.errors import InvalidParameterError, ResourceError, UnsupportedModelError
 from edgeinfer.kernels.backend import KV_TYPES, Backend, Footprint, Limits, choose
 from edgeinfer.kernels.memory import memory_bytes
 from edgeinfer.loader.gguf import GgufFile, open_gguf
+from edgeinfer.loader.mapped import display
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.program.program import Program
 from edgeinfer.program.states import Conv, Delta, Kv, Ssm, State
 from edgeinfer.program.work import kv_bytes, macs_per_token, weight_bytes
+
+log = logging.getLogger(__name__)
 
 Verdict = Literal["fits", "slow", "cannot"]
 MOST_CTX = (1 << 31) - 1
@@ -104,6 +108,34 @@ def estimate(
         )
         program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
         return _estimate(file, program, kernels, limits, n_sequences)
+
+
+def check_room(file: GgufFile, program: Program, kernels: Backend) -> None:
+    """Raise ResourceError if laying the weights out takes more memory than there is.
+
+    Beyond what is free at the moment a warning is logged: others may give theirs back.
+    """
+    formats = {tensor.format.name for tensor in file.tensors.values()}
+    if kernels.layout(formats) is None:
+        return
+    available, total = memory_bytes()
+    needed = sum(file.tensors[name].n_bytes for name in program.weights())
+    if needed <= available:
+        return
+    message = (
+        f"{display(file.path)}: its weights take {_size(needed)}, and {_size(available)} of "
+        f"{_size(total)} are available; `edgeinfer pack` lays them out in a file, from which they "
+        "are read as they are needed, or choose a smaller quantization"
+    )
+    if needed > total + _swap_bytes():
+        raise ResourceError(message)
+    log.warning("%s", message)
+
+
+def _swap_bytes() -> int:
+    import psutil
+
+    return int(psutil.swap_memory().free)
 
 
 def _estimate(

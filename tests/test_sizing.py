@@ -6,7 +6,7 @@ import pytest
 import edgeinfer
 from edgeinfer import sizing
 from edgeinfer.arch import build_program
-from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
+from edgeinfer.errors import InvalidParameterError, ResourceError, UnsupportedModelError
 from edgeinfer.kernels.backend import KV_TYPES, PAGE_LEN, Limits, choose
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.program.states import Conv, Delta, Kv, Ssm
@@ -157,6 +157,19 @@ def test_without_room_for_the_context_it_cannot(path, sizes, monkeypatch):
 
     assert found.verdict == "cannot"
     assert "choose a smaller model" in found.reason
+
+
+def test_weights_beyond_all_memory_are_refused_before_they_are_laid_out(
+    smollm2_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(sizing, "_swap_bytes", lambda: 0)
+    monkeypatch.setattr(sizing, "memory_bytes", lambda: (1 << 20, 1 << 26))
+    with pytest.raises(ResourceError, match=r"its weights take 9\d MB, and 1 MB .*edgeinfer pack"):
+        edgeinfer.load(smollm2_path, pack=False)
+
+    monkeypatch.setattr(sizing, "memory_bytes", lambda: (1 << 20, 1 << 30))
+    edgeinfer.load(smollm2_path, pack=False, n_ctx=64).close()
+    assert "its weights take" in caplog.text
 
 
 @pytest.mark.parametrize("option", [{"n_ctx": 0}, {"n_sequences": 0}, {"n_ctx": 1 << 31}])

@@ -7,7 +7,7 @@ import pytest
 
 from edgeinfer.errors import InvalidParameterError, NonFiniteError
 from edgeinfer.llm import Model
-from tests.fake_llm import make_model
+from tests.fake_llm import END, make_model
 
 PROMPTS = ["hello", "a longer prompt " * 5, [1, 2, 3], "x"]
 SAMPLED = {"seed": 5, "temperature": 1.5, "top_k": 0, "max_tokens": 20}
@@ -61,6 +61,19 @@ def test_more_prompts_than_run_at_a_time(model, monkeypatch):
     assert len({done.tokens for done in found}) == 1
     assert len(found) == 5
     assert max(len(step) for step in model._engine.executable.steps) <= 2
+
+
+def test_more_than_the_pages_hold_wait_for_each_other_and_lose_nothing():
+    prompts = [f"hello {i} " * 4 for i in range(10)]
+    long = SAMPLED | {"max_tokens": 150, "logit_bias": {END: -100.0}}
+    with make_model(n_ctx=256, n_pages=64) as model:
+        alone = [model.generate(prompt, **long).tokens for prompt in prompts]
+
+    with make_model(n_ctx=256, n_pages=5) as model:
+        found = model.complete_many(prompts, **long)
+
+    assert [done.tokens for done in found] == alone
+    assert {len(done.tokens) for done in found} == {150}
 
 
 def test_nothing_to_do_is_nothing(model):

@@ -11,7 +11,7 @@ from edgeinfer.compat.llama_cpp.llama_chat_format import (
     register_chat_completion_handler,
     register_chat_format,
 )
-from edgeinfer.compat.llama_cpp.templates import FORMATS
+from edgeinfer.compat.llama_cpp.templates import FORMATS, ChatFormat
 from edgeinfer.text.chat import ChatTemplate
 
 CHAT = [
@@ -187,3 +187,10 @@ def test_tools_reach_the_template_unless_none_is_to_be_called(llm, monkeypatch):
         {},
         {"template_variables": {"functions": [{"name": "f"}]}},
     ]
+
+
+def test_a_conversation_the_template_refuses_is_a_value_error(llm, monkeypatch):
+    refusing = "{{ raise_exception('roles must alternate') }}"
+    monkeypatch.setitem(FORMATS, "refusing", ChatFormat(refusing))
+    with pytest.raises(ValueError, match="roles must alternate"):
+        answer(llm, "refusing")

@@ -102,6 +102,15 @@ def test_a_missing_file_is_a_value_error():
         Llama("/nowhere/model.gguf")
 
 
+def test_broken_and_unknown_models_are_value_errors(tmp_path, tiny_gguf):
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF and nothing else")
+    with pytest.raises(ValueError, match="Failed to load model from file"):
+        Llama(tmp_path / "broken.gguf")
+    novel = tiny_gguf({"general.architecture": "novel", "novel.context_length": 8}, {})
+    with pytest.raises(ValueError, match="novel"):
+        Llama(novel)
+
+
 def test_an_unknown_chat_format_lists_the_known_before_the_file_is_read():
     with pytest.raises(ValueError, match=r"Invalid chat handler: nope .*chatml.*llama-3"):
         Llama("model.gguf", chat_format="nope")

@@ -6,8 +6,12 @@ from contextlib import contextmanager
 
 from edgeinfer.errors import (
     ContextOverflowError,
+    EdgeInferError,
     InvalidParameterError,
+    ModelFormatError,
     ModelNotFoundError,
+    TemplateError,
+    UnsupportedModelError,
 )
 
 
@@ -23,26 +27,48 @@ class LlamaNotFoundError(ModelNotFoundError, ValueError):
     """No model under this name."""
 
 
+class LlamaFormatError(ModelFormatError, ValueError):
+    """A file that is broken."""
+
+
+class LlamaModelError(UnsupportedModelError, ValueError):
+    """A model that edgeinfer cannot run, or that cannot do what is asked."""
+
+
+class LlamaTemplateError(TemplateError, ValueError):
+    """A chat template that is missing, broken, or refuses the conversation."""
+
+
 class LlamaUnsupportedError(InvalidParameterError, NotImplementedError):
     """Something llama-cpp-python offers and edgeinfer does not."""
 
 
+_KINDS: dict[type[EdgeInferError], tuple[type[EdgeInferError], str]] = {
+    ContextOverflowError: (LlamaOverflowError, ""),
+    InvalidParameterError: (LlamaValueError, ""),
+    ModelNotFoundError: (LlamaNotFoundError, "Model path does not exist: "),
+    ModelFormatError: (LlamaFormatError, "Failed to load model from file: "),
+    UnsupportedModelError: (LlamaModelError, ""),
+    TemplateError: (LlamaTemplateError, ""),
+}
+
+
 @contextmanager
 def translated() -> Iterator[None]:
-    """Give an error the class, and an overflow the words, that callers look for."""
+    """Give an error the class, and some the words, that callers look for."""
     try:
         yield
-    except (LlamaValueError, LlamaOverflowError, LlamaNotFoundError, LlamaUnsupportedError):
+    except EdgeInferError as error:
+        if isinstance(error, ValueError | NotImplementedError):
+            raise
+        for kind, (named, prefix) in _KINDS.items():
+            if isinstance(error, kind):
+                raise named(prefix + _words(str(error))) from error
         raise
-    except ContextOverflowError as error:
-        raise LlamaOverflowError(_overflow_words(str(error))) from error
-    except InvalidParameterError as error:
-        raise LlamaValueError(str(error)) from error
-    except ModelNotFoundError as error:
-        raise LlamaNotFoundError(f"Model path does not exist: {error}") from error
 
 
-def _overflow_words(message: str) -> str:
+def _words(message: str) -> str:
+    """Return the message; of a prompt that is too long, in words that callers may search for."""
     found = re.search(r"found (\d+) tokens.*holds (\d+)", message)
     if found is None:
         return message

@@ -1,7 +1,7 @@
 """Define the ops that treat each row alone: lookups, norms, products and elementwise functions."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from edgeinfer.program.op import Op
 from edgeinfer.program.values import Rows, Value, WeightRef
@@ -9,17 +9,9 @@ from edgeinfer.program.values import Rows, Value, WeightRef
 EmbedIds = Literal["tokens", "pos", "row"]
 PoolKind = Literal["mean", "cls", "last"]
 Fn = Literal["silu", "gelu_tanh", "gelu_erf", "relu", "relu2", "sigmoid", "tanh", "softplus"]
-GatedFn = Literal[
-    "silu",
-    "gelu_tanh",
-    "gelu_erf",
-    "relu",
-    "relu2",
-    "sigmoid",
-    "tanh",
-    "softplus",
-    "swiglu_oai",
-]
+GatedFn = Literal[Fn, "swiglu_oai"]
+# Backends number the functions in this order.
+FUNCTIONS: tuple[Fn, ...] = get_args(Fn)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -121,18 +121,6 @@ def softplus(x: Lanes) -> Lanes:
     return vf_fma(s, p, relu(x))
 
 
-FUNCTIONS = (
-    "silu",
-    "gelu_tanh",
-    "gelu_erf",
-    "relu",
-    "relu2",
-    "sigmoid",
-    "tanh",
-    "softplus",
-)  # a number of `activated` each
-
-
 @inlined
 def activated(fn: int, x: Lanes) -> Lanes:
     """Function number `fn` of FUNCTIONS."""

@@ -5,11 +5,11 @@ import numpy.typing as npt
 
 from edgeinfer.kernels.jit import rows
 from edgeinfer.kernels.jit.choice import Choice
-from edgeinfer.kernels.jit.elementary import FUNCTIONS
 from edgeinfer.kernels.jit.memory import Floats, address, floats
 from edgeinfer.kernels.jit.source import Run, Source
 from edgeinfer.kernels.jit.step import Step
 from edgeinfer.program import ops
+from edgeinfer.program.ops_rowwise import FUNCTIONS
 
 
 def route(op: ops.Route, source: Source) -> Run:

@@ -3,10 +3,10 @@
 import numpy as np
 
 from edgeinfer.kernels.jit import rows
-from edgeinfer.kernels.jit.elementary import FUNCTIONS
 from edgeinfer.kernels.jit.source import Run, Source, refuse
 from edgeinfer.kernels.jit.step import Step
 from edgeinfer.program import ops
+from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Value
 from edgeinfer.quant.decode import decode
 

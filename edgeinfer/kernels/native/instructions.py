@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from edgeinfer.program.ops import Route
+from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Rows
 
 BLOCK = 32  # elements that share activation scales; a result of whole blocks can be left quantized
@@ -38,16 +39,7 @@ class Kind(IntEnum):
     COMBINE = 17
 
 
-FUNCTIONS = (
-    "silu",
-    "gelu_tanh",
-    "gelu_erf",
-    "relu",
-    "relu2",
-    "sigmoid",
-    "tanh",
-    "softplus",
-)  # the order of csrc/kernels.h
+# Numbered as in csrc/kernels.h.
 GATES = (*FUNCTIONS, "swiglu_oai")
 
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.kernels.native.draft import Draft
-from edgeinfer.kernels.native.instructions import BLOCK, FUNCTIONS, Acts, Buffer, Instruction, Kind
+from edgeinfer.kernels.native.instructions import BLOCK, Acts, Buffer, Instruction, Kind
 from edgeinfer.kernels.native.lower_rows import gate_scalars
 from edgeinfer.program.ops import Act, Add, Combine, ExpertLinear, Gated, Route, Split
+from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Value, WeightRef
 
 LANES = 16  # rows of a matrix that are laid out together

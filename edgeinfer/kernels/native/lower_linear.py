@@ -2,8 +2,9 @@
 
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.native.draft import Draft
-from edgeinfer.kernels.native.instructions import BLOCK, FUNCTIONS, Instruction, Kind
+from edgeinfer.kernels.native.instructions import BLOCK, Instruction, Kind
 from edgeinfer.program.ops import Add, Gated, Linear
+from edgeinfer.program.ops_rowwise import FUNCTIONS
 
 MATMULS = 3  # matrices one MATMUL op may hold
 

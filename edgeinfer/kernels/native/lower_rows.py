@@ -2,8 +2,9 @@
 
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.native.draft import Draft
-from edgeinfer.kernels.native.instructions import FUNCTIONS, GATES, Instruction, Kind
+from edgeinfer.kernels.native.instructions import GATES, Instruction, Kind
 from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows, Split
+from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Value, WeightRef
 
 MOST_PIECES = 3  # the outputs of one `ei_op`

@@ -17,6 +17,9 @@
 #define EI_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* gcc puts functions that are called once into their caller, and takes long over what grows large that way */
+#define EI_APART __attribute__((noinline))
+
 #define EI_JOIN2(a, b) a##_##b
 #define EI_JOIN(a, b)  EI_JOIN2(a, b)
 #define EI_TEXT2(a)    #a

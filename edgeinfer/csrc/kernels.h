@@ -105,13 +105,14 @@ typedef struct {
     const float *slopes; /* of each row, times the distance taken from the score; or NULL */
 } ei_attention_rows;
 
-/* Columns that are so few that a matmul waits for memory, and the places it then reads ahead from. */
-enum { EI_FEW_COLUMNS = 2, EI_STREAMS = 4 };
+/* Columns that are so few that a matmul waits for memory, the places it then reads ahead from, and the most columns a
+ * call may have: what they need fits in L2 beside the weights. */
+enum { EI_FEW_COLUMNS = 2, EI_STREAMS = 4, EI_WIDE = 32 };
 
-/* out[c*16 + lane] for columns column .. of a tile, as many as the kernel is for. With few columns a quarter of a
- * group's bytes is fetched from each of the four addresses on, whatever lies there: fetching never fails. */
-typedef void (*ei_matmul_fn)(const void *group, const char *const *fetch, const ei_acts *acts, int32_t tile,
-                             int32_t column, float *out);
+/* out[c*16 + lane] for n columns, tokens `token` (a multiple of EI_TILE) and those after it. With few columns a quarter
+ * of a group's bytes is fetched from each of the four addresses on, whatever lies there: fetching never fails. */
+typedef void (*ei_matmul_fn)(const void *group, const char *const *fetch, const ei_acts *acts, int32_t token, int32_t n,
+                             float *out);
 
 /* Read ahead from `next` on, where a group of so many bytes stands. */
 EI_INLINE void ei_fetch_group(const void *next, size_t group_bytes, const char *fetch[EI_STREAMS]) {
@@ -128,10 +129,9 @@ enum { EI_SWIGLU_OAI = EI_N_FUNCTIONS };
 
 typedef struct {
     const char *isa;
-    const ei_repack_fn *repack;               /* [format]; NULL: the format has none of its own */
-    int32_t max_columns;                      /* tokens one matmul call may compute */
-    bool fine_words;                          /* fine activations are words, not two planes */
-    const ei_matmul_fn (*matmul)[2][EI_TILE]; /* [format][fine][n_columns - 1] */
+    const ei_repack_fn *repack;      /* [format]; NULL: the format has none of its own */
+    bool fine_words;                 /* fine activations are words, not two planes */
+    const ei_matmul_fn (*matmul)[2]; /* [format][fine] */
 
     /* rows of floats */
     void (*quantize)(const float *x, int32_t token, ei_acts *acts); /* one token's row into every plane acts has */

@@ -7,18 +7,15 @@
 
 static void matmul_rows(const ei_kernels *k, int32_t format, const uint8_t *x, const ei_acts *acts, int32_t first,
                         int32_t n_rows, float *y) {
-    float out[EI_TILE * EI_LANES];
+    float out[EI_WIDE * EI_LANES];
     const char *fetch[EI_STREAMS];
     ei_fetch_group(x, EI_LANES * ei_row_bytes(format, acts->width), fetch);
-    for (int32_t t = 0; t < acts->n_tokens; t += EI_TILE) {
-        int32_t width = min_i32(EI_TILE, acts->n_tokens - t);
-        for (int32_t c = 0; c < width; c += k->max_columns) {
-            int32_t n = min_i32(k->max_columns, width - c);
-            k->matmul[format][acts->fine][n - 1](x, fetch, acts, t / EI_TILE, c, out);
-            for (int32_t i = 0; i < n; i++)
-                memcpy(y + (size_t)(t + c + i) * (size_t)n_rows + first, out + EI_LANES * i,
-                       (size_t)min_i32(EI_LANES, n_rows - first) * sizeof *y);
-        }
+    for (int32_t t = 0; t < acts->n_tokens; t += EI_WIDE) {
+        int32_t n = min_i32(EI_WIDE, acts->n_tokens - t);
+        k->matmul[format][acts->fine](x, fetch, acts, t, n, out);
+        for (int32_t i = 0; i < n; i++)
+            memcpy(y + (size_t)(t + i) * (size_t)n_rows + first, out + EI_LANES * i,
+                   (size_t)min_i32(EI_LANES, n_rows - first) * sizeof *y);
     }
 }
 

@@ -2,7 +2,6 @@
 #include "exec.h"
 
 enum {
-    TILES_AT_ONCE = 4,          /* tiles of one expert that go over its groups together: they fit in L2 */
     UNIT = EI_BLOCK / EI_LANES, /* groups of one activation block */
     FEW_PAIRS = 128,            /* pairs whose answers one chunk may hold until they are summed */
     FEW_VALUES = 160000,        /* values of those pairs' activations: each chunk reads all of them, from L2 */
@@ -123,13 +122,13 @@ static bool find_item(const ei_routed *r, int32_t chunk, int32_t n_things, item 
     return true;
 }
 
-/* out[t*16 + lane] = 16 rows of an expert's matrix by n columns of a tile, with its scale and bias */
+/* out[t*16 + lane] = 16 rows of an expert's matrix by n of its tokens */
 static void products(const ei_exec *e, const ei_weight *w, int32_t expert, int32_t group, const ei_acts *acts,
-                     int32_t column, int32_t n, float *out) {
+                     int32_t token, int32_t n, float *out) {
     const uint8_t *x = w->x + ((size_t)expert * (size_t)w->n_groups + (size_t)group) * w->group_bytes;
     const char *fetch[EI_STREAMS];
     ei_fetch_group(x + w->group_bytes, w->group_bytes, fetch);
-    e->kernels->matmul[w->format][acts->fine][n - 1](x, fetch, acts, column / EI_TILE, column % EI_TILE, out);
+    e->kernels->matmul[w->format][acts->fine](x, fetch, acts, token, n, out);
 }
 
 static void finish_products(const float *bias, const float *scale, const ei_weight *w, int32_t expert, int32_t group,
@@ -145,25 +144,18 @@ static void finish_products(const float *bias, const float *scale, const ei_weig
         }
 }
 
-/* Call BODY(column, n) for the columns of tiles first .. last, as many at once as a kernel takes. */
-#define EACH_COLUMNS(e, n_tokens, first, last, BODY)                                                                   \
-    for (int32_t tile = first; tile < (last); tile++) {                                                                \
-        int32_t end = min_i32((tile + 1) * EI_TILE, n_tokens), most = (e)->kernels->max_columns;                       \
-        for (int32_t c = tile * EI_TILE; c < end; c += most) BODY(c, min_i32(most, end - c));                          \
-    }
-
 /* 32 rows of gate and up make one block of the next activations, so it is quantized where it was computed. */
 static void gated_unit(const ei_exec *e, const ei_op *op, int32_t expert, int32_t unit, const ei_acts *in, ei_acts *out,
-                       int32_t column, int32_t n) {
-    float h[2][EI_TILE][EI_BLOCK] __attribute__((aligned(64)));
-    float block[EI_TILE * EI_LANES] __attribute__((aligned(64)));
+                       int32_t token, int32_t n) {
+    float h[2][EI_WIDE][EI_BLOCK] __attribute__((aligned(64)));
+    float block[EI_WIDE * EI_LANES] __attribute__((aligned(64)));
     bool joint = op->weight[1] == op->weight[0];
     int32_t parts = op->weight[1] < 0 ? 1 : 2;
     for (int part = 0; part < parts; part++) {
         const ei_weight *w = &e->weights.at[op->weight[part]];
         int32_t first = unit * UNIT + (joint && part ? w->n_groups / 2 : 0);
         for (int32_t g = 0; g < UNIT; g++) {
-            products(e, w, expert, first + g, in, column, n, block);
+            products(e, w, expert, first + g, in, token, n, block);
             finish_products(vector_of(e, op->vec[part]), NULL, w, expert, first + g, n, block);
             for (int32_t t = 0; t < n; t++)
                 memcpy(h[part][t] + g * EI_LANES, block + t * EI_LANES, EI_LANES * sizeof *block);
@@ -174,7 +166,7 @@ static void gated_unit(const ei_exec *e, const ei_op *op, int32_t expert, int32_
             apply_gate(e, op, h[0][t], h[1][t], h[0][t], EI_BLOCK);
         else
             e->kernels->act(op->fn, h[0][t], h[0][t], EI_BLOCK);
-        e->kernels->quantize_part(h[0][t], column + t, unit * EI_BLOCK, 1, out);
+        e->kernels->quantize_part(h[0][t], token + t, unit * EI_BLOCK, 1, out);
     }
 }
 
@@ -185,21 +177,17 @@ static void gated_chunk(void *context, const void *op_, int32_t chunk, int32_t t
     item it;
     if (!find_item(routed_of(e, op), chunk, e->acts.at[op->acts_out].acts.width / EI_BLOCK, &it)) return;
     ei_acts in = input_of(e, op, it.expert), out = experts_part(e, routed_of(e, op), op->acts_out, it.expert);
-    int32_t n_tiles = (in.n_tokens + EI_TILE - 1) / EI_TILE;
-    for (int32_t first = 0; first < n_tiles; first += TILES_AT_ONCE)
-        for (int32_t unit = it.first; unit < it.last; unit++) {
-#define BODY(column, n) gated_unit(e, op, it.expert, unit, &in, &out, column, n)
-            EACH_COLUMNS(e, in.n_tokens, first, min_i32(n_tiles, first + TILES_AT_ONCE), BODY)
-#undef BODY
-        }
+    for (int32_t token = 0; token < in.n_tokens; token += EI_WIDE)
+        for (int32_t unit = it.first; unit < it.last; unit++)
+            gated_unit(e, op, it.expert, unit, &in, &out, token, min_i32(EI_WIDE, in.n_tokens - token));
 }
 
 /* -- results of the slots, and their sums ----------------------------------------------------- */
 
 /* 16 rows of one expert's answers, each to its pair's place in y (pairs, n_rows). */
-static void store_pairs(const ei_routed *r, const ei_weight *w, int32_t expert, int32_t group, int32_t column,
-                        int32_t n, const float *out, float *y) {
-    const int32_t *pairs = r->pairs + r->starts[expert] + column;
+static void store_pairs(const ei_routed *r, const ei_weight *w, int32_t expert, int32_t group, int32_t token, int32_t n,
+                        const float *out, float *y) {
+    const int32_t *pairs = r->pairs + r->starts[expert] + token;
     int32_t first = group * EI_LANES;
     size_t n_bytes = (size_t)min_i32(EI_LANES, w->n_rows - first) * sizeof *y;
     for (int32_t t = 0; t < n; t++)
@@ -207,12 +195,12 @@ static void store_pairs(const ei_routed *r, const ei_weight *w, int32_t expert, 
 }
 
 static void slots_group(const ei_exec *e, const ei_op *op, int32_t expert, int32_t group, const ei_acts *in,
-                        int32_t column, int32_t n, float *y) {
+                        int32_t token, int32_t n, float *y) {
     const ei_weight *w = &e->weights.at[op->weight[0]];
-    float block[EI_TILE * EI_LANES] __attribute__((aligned(64)));
-    products(e, w, expert, group, in, column, n, block);
+    float block[EI_WIDE * EI_LANES] __attribute__((aligned(64)));
+    products(e, w, expert, group, in, token, n, block);
     finish_products(vector_of(e, op->vec[0]), vector_of(e, op->vec[1]), w, expert, group, n, block);
-    store_pairs(routed_of(e, op), w, expert, group, column, n, block, y);
+    store_pairs(routed_of(e, op), w, expert, group, token, n, block, y);
 }
 
 static void slots_chunk(void *context, const void *op_, int32_t chunk, int32_t thread) {
@@ -223,13 +211,9 @@ static void slots_chunk(void *context, const void *op_, int32_t chunk, int32_t t
     if (!find_item(routed_of(e, op), chunk, e->weights.at[op->weight[0]].n_groups, &it)) return;
     ei_acts in = input_of(e, op, it.expert);
     float *y = e->values.at[op->in[1] < 0 ? op->out[0] : op->out[1]].data;
-    int32_t n_tiles = (in.n_tokens + EI_TILE - 1) / EI_TILE;
-    for (int32_t first = 0; first < n_tiles; first += TILES_AT_ONCE)
-        for (int32_t group = it.first; group < it.last; group++) {
-#define BODY(column, n) slots_group(e, op, it.expert, group, &in, column, n, y)
-            EACH_COLUMNS(e, in.n_tokens, first, min_i32(n_tiles, first + TILES_AT_ONCE), BODY)
-#undef BODY
-        }
+    for (int32_t token = 0; token < in.n_tokens; token += EI_WIDE)
+        for (int32_t group = it.first; group < it.last; group++)
+            slots_group(e, op, it.expert, group, &in, token, min_i32(EI_WIDE, in.n_tokens - token), y);
 }
 
 /* sum = w_0 * y_0, then one fma for each further slot in rank order. The slots' answers are rows of y, n_y apart: those
@@ -275,16 +259,13 @@ static void sum_expert(const ei_exec *e, const ei_op *op, int32_t expert, int32_
     const ei_weight *w = &e->weights.at[op->weight[0]];
     int32_t start = routed_of(e, op)->starts[expert];
     ei_acts in = input_of(e, op, expert);
-    for (int32_t g = 0; g < n_groups; g++) {
-#define BODY(column, n)                                                                                                \
-    do {                                                                                                               \
-        float *out = y[g][start + (column)];                                                                           \
-        products(e, w, expert, first + g, &in, column, n, out);                                                        \
-        finish_products(vector_of(e, op->vec[0]), vector_of(e, op->vec[1]), w, expert, first + g, n, out);             \
-    } while (0)
-        EACH_COLUMNS(e, in.n_tokens, 0, (in.n_tokens + EI_TILE - 1) / EI_TILE, BODY)
-#undef BODY
-    }
+    for (int32_t g = 0; g < n_groups; g++)
+        for (int32_t token = 0; token < in.n_tokens; token += EI_WIDE) {
+            int32_t n = min_i32(EI_WIDE, in.n_tokens - token);
+            float *out = y[g][start + token];
+            products(e, w, expert, first + g, &in, token, n, out);
+            finish_products(vector_of(e, op->vec[0]), vector_of(e, op->vec[1]), w, expert, first + g, n, out);
+        }
 }
 
 /* Groups of one expert stand together in memory: several at once are read as one stream. */

@@ -7,8 +7,7 @@ enum {
     UNIT = EI_BLOCK / EI_LANES /* groups of one block of activations */
 };
 
-/* The kernels of one format, by number of columns - 1. */
-static const ei_matmul_fn *kernels_of(const ei_exec *e, const ei_weight *w, const ei_acts *acts) {
+static ei_matmul_fn kernel_of(const ei_exec *e, const ei_weight *w, const ei_acts *acts) {
     return e->kernels->matmul[w->format][acts->fine];
 }
 
@@ -25,7 +24,7 @@ static int32_t per_chunk(const ei_exec *e, int32_t n) {
 enum { BUNDLE_BYTES = 200 << 10 }; /* two bundles fit in L2 */
 
 static bool are_few(const ei_exec *e, const ei_op *op) {
-    return e->acts.at[op->acts_in].acts.n_tokens <= min_i32(EI_FEW_COLUMNS, e->kernels->max_columns);
+    return e->acts.at[op->acts_in].acts.n_tokens <= EI_FEW_COLUMNS;
 }
 
 typedef struct {
@@ -76,23 +75,30 @@ static void fetch_bundle(const bundle *next, int32_t g, const char *fetch[EI_STR
         fetch[s] = (const char *)group_at(next->w, group_of(next, s % n)) + piece * (size_t)(s / n * n + g % n);
 }
 
-/* out: 16 rows of n tokens; a whole group without bias or residual is only copied */
-static void store_rows(ei_exec *e, const ei_op *op, int part, int32_t group, int32_t token, int32_t n,
-                       const float *out) {
+/* The first n of 16 lanes, nearly always all of them. */
+static void copy_lanes(float *to, const float *from, int32_t n) {
+    if (n == EI_LANES)
+        memcpy(to, from, EI_LANES * sizeof *to);
+    else
+        memcpy(to, from, (size_t)n * sizeof *to);
+}
+
+/* out: 16 rows of n tokens, which get bias and residual; all 16 lanes are computed, so that no loop has a tail */
+static void store_rows(ei_exec *e, const ei_op *op, int part, int32_t group, int32_t token, int32_t n, float *out) {
     const ei_weight *w = &e->weights.at[op->weight[part]];
     const float *bias = vector_of(e, op->vec[part]);
     int32_t first = group * EI_LANES, lanes = min_i32(EI_LANES, w->n_rows - first);
-    bool residual = part == 0 && op->in[0] >= 0;
+    float added[EI_LANES] = {0};
+    if (bias) copy_lanes(added, bias + first, lanes);
     for (int32_t t = 0; t < n; t++, out += EI_LANES) {
-        float *y = row_of(e, op->out[part], token + t) + first;
-        const float *before = residual ? row_of(e, op->in[0], token + t) + first : NULL;
-        if (!bias && !residual && lanes == EI_LANES)
-            memcpy(y, out, EI_LANES * sizeof *out);
-        else
-            for (int32_t i = 0; i < lanes; i++) {
-                float v = bias ? out[i] + bias[first + i] : out[i];
-                y[i] = residual ? before[i] + v : v;
-            }
+        if (bias)
+            for (int32_t i = 0; i < EI_LANES; i++) out[i] += added[i];
+        if (part == 0 && op->in[0] >= 0) {
+            float before[EI_LANES] = {0};
+            copy_lanes(before, row_of(e, op->in[0], token + t) + first, lanes);
+            for (int32_t i = 0; i < EI_LANES; i++) out[i] = before[i] + out[i];
+        }
+        copy_lanes(row_of(e, op->out[part], token + t) + first, out, lanes);
     }
 }
 
@@ -104,24 +110,21 @@ static void few_tokens(ei_exec *e, const ei_op *op, const bundle *b, const bundl
     for (int32_t g = 0; g < groups_in(b); g++) {
         int32_t group = group_of(b, g);
         fetch_bundle(next, g, fetch);
-        kernels_of(e, b->w, acts)[acts->n_tokens - 1](group_at(b->w, group), fetch, acts, 0, 0, out);
+        kernel_of(e, b->w, acts)(group_at(b->w, group), fetch, acts, 0, acts->n_tokens, out);
         store_rows(e, op, b->part, group, 0, acts->n_tokens, out);
     }
 }
 
-/* A group by the tokens of a tile. */
-static void tile_of_tokens(ei_exec *e, const ei_op *op, const bundle *b, int32_t tile) {
+/* A group by up to EI_WIDE tokens. */
+static void many_tokens(ei_exec *e, const ei_op *op, const bundle *b, int32_t token) {
     const ei_acts *acts = &e->acts.at[op->acts_in].acts;
-    int32_t width = min_i32(EI_TILE, acts->n_tokens - tile * EI_TILE), most = e->kernels->max_columns;
+    int32_t n = min_i32(EI_WIDE, acts->n_tokens - token);
     const uint8_t *x = group_at(b->w, b->index);
     const char *fetch[EI_STREAMS];
-    float out[EI_TILE * EI_LANES] __attribute__((aligned(64)));
+    float out[EI_WIDE * EI_LANES] __attribute__((aligned(64)));
     ei_fetch_group(x + b->w->group_bytes, b->w->group_bytes, fetch);
-    for (int32_t c = 0; c < width; c += most) {
-        int32_t n = min_i32(most, width - c);
-        kernels_of(e, b->w, acts)[n - 1](x, fetch, acts, tile, c, out);
-        store_rows(e, op, b->part, b->index, tile * EI_TILE + c, n, out);
-    }
+    kernel_of(e, b->w, acts)(x, fetch, acts, token, n, out);
+    store_rows(e, op, b->part, b->index, token, n, out);
 }
 
 /* The bundle after i in a chunk's range; at its end the first of the chunk that this thread will likely get next. */
@@ -143,10 +146,10 @@ static void matmul_chunk(void *context, const void *op_, int32_t chunk, int32_t 
         }
         return;
     }
-    for (int32_t tile = 0; tile * EI_TILE < n_tokens; tile++)
+    for (int32_t token = 0; token < n_tokens; token += EI_WIDE)
         for (int32_t i = first; i < last; i++) {
             bundle b = bundle_at(e, op, i);
-            tile_of_tokens(e, op, &b, tile);
+            many_tokens(e, op, &b, token);
         }
 }
 
@@ -155,31 +158,29 @@ static const uint8_t *unit_group(const ei_exec *e, const ei_op *op, int32_t unit
 }
 
 /* The 32 rows of gate (h[0]) and of up (h[1]) of a unit, by n tokens; `next` is the unit to come. */
-static void gate_and_up(ei_exec *e, const ei_op *op, int32_t unit, int32_t next, int32_t tile, int32_t column,
-                        int32_t n, float h[2][EI_TILE][EI_BLOCK]) {
+static void gate_and_up(ei_exec *e, const ei_op *op, int32_t unit, int32_t next, int32_t token, int32_t n,
+                        float h[2][EI_WIDE][EI_BLOCK]) {
     const ei_acts *acts = &e->acts.at[op->acts_in].acts;
     const char *fetch[EI_STREAMS];
-    float out[EI_TILE * EI_LANES] __attribute__((aligned(64)));
+    float out[EI_WIDE * EI_LANES] __attribute__((aligned(64)));
     _Static_assert(2 * UNIT == EI_STREAMS, "each group of the next unit is a stream");
     for (int32_t g = 0; g < 2 * UNIT; g++) {
         const ei_weight *w = &e->weights.at[op->weight[g / UNIT]];
         for (int32_t s = 0; s < EI_STREAMS; s++)
             fetch[s] = (const char *)unit_group(e, op, next, s) + w->group_bytes / EI_STREAMS * (size_t)g;
-        kernels_of(e, w, acts)[n - 1](unit_group(e, op, unit, g), fetch, acts, tile, column, out);
+        kernel_of(e, w, acts)(unit_group(e, op, unit, g), fetch, acts, token, n, out);
         for (int32_t t = 0; t < n; t++)
             memcpy(h[g / UNIT][t] + g % UNIT * EI_LANES, out + t * EI_LANES, EI_LANES * sizeof *out);
     }
 }
 
 /* 32 rows of gate and up make one block of the next activations, so it is quantized where it was computed. */
-static void gated_unit(ei_exec *e, const ei_op *op, int32_t unit, int32_t next, int32_t tile, int32_t column,
-                       int32_t n) {
-    float h[2][EI_TILE][EI_BLOCK] __attribute__((aligned(64)));
-    gate_and_up(e, op, unit, next, tile, column, n, h);
+static void gated_unit(ei_exec *e, const ei_op *op, int32_t unit, int32_t next, int32_t token, int32_t n) {
+    float h[2][EI_WIDE][EI_BLOCK] __attribute__((aligned(64)));
+    gate_and_up(e, op, unit, next, token, n, h);
     for (int32_t t = 0; t < n; t++) {
         e->kernels->gated(op->fn, h[0][t], h[1][t], h[0][t], EI_BLOCK);
-        e->kernels->quantize_part(h[0][t], tile * EI_TILE + column + t, unit * EI_BLOCK, 1,
-                                  &e->acts.at[op->acts_out].acts);
+        e->kernels->quantize_part(h[0][t], token + t, unit * EI_BLOCK, 1, &e->acts.at[op->acts_out].acts);
     }
 }
 
@@ -187,16 +188,14 @@ static void gated_chunk(void *context, const void *op_, int32_t chunk, int32_t t
     ei_exec *e = context;
     const ei_op *op = op_;
     (void)thread;
-    int32_t n_tokens = e->acts.at[op->acts_in].acts.n_tokens, most = e->kernels->max_columns;
+    int32_t n_tokens = e->acts.at[op->acts_in].acts.n_tokens;
     int32_t total = e->weights.at[op->weight[0]].n_rows / EI_BLOCK, per = per_chunk(e, total);
     int32_t first = chunk * per, last = min_i32(first + per, total);
-    for (int32_t tile = 0; tile * EI_TILE < n_tokens; tile++) {
-        int32_t width = min_i32(EI_TILE, n_tokens - tile * EI_TILE);
+    for (int32_t token = 0; token < n_tokens; token += EI_WIDE)
         for (int32_t unit = first; unit < last; unit++) {
             int32_t next = after(e, unit, last, per, total);
-            for (int32_t c = 0; c < width; c += most) gated_unit(e, op, unit, next, tile, c, min_i32(most, width - c));
+            gated_unit(e, op, unit, next, token, min_i32(EI_WIDE, n_tokens - token));
         }
-    }
 }
 
 void ei_plan_matmul(ei_exec *e, const ei_op *op) {

@@ -58,6 +58,15 @@ EI_INLINE pf pf_mul(pf x, pf y) { OCTS(pf, vmulq_f32(x.q[i], y.q[i])); }
 EI_INLINE pf pf_fma(pf x, pf y, pf z) { OCTS(pf, vfmaq_f32(z.q[i], x.q[i], y.q[i])); }
 EI_INLINE pf pf_fnma(pf x, pf y, pf z) { OCTS(pf, vfmsq_f32(z.q[i], x.q[i], y.q[i])); }
 /* 16 rows of the first column, then of the second */
+EI_INLINE pf pf_load(const float *p) {
+    pf r;
+    EI_UNROLL for (int i = 0; i < 4; i++) {
+        float32x4_t first = vld1q_f32(p + 4 * i), second = vld1q_f32(p + 16 + 4 * i);
+        r.q[2 * i] = vzip1q_f32(first, second);
+        r.q[2 * i + 1] = vzip2q_f32(first, second);
+    }
+    return r;
+}
 EI_INLINE void pf_store(float *p, pf x) {
     EI_UNROLL for (int i = 0; i < 4; i++) {
         vst1q_f32(p + 4 * i, vuzp1q_f32(x.q[2 * i], x.q[2 * i + 1]));

@@ -62,6 +62,19 @@ EI_INLINE vb group_iq4_xs(const x_iq4_xs *b, int j, int g) {
     return vb_signed(vb_lookup(nibbles(b->codes[j], g), ei_iq4_values));
 }
 
+EI_INLINE vb group_mxfp4(const x_mxfp4 *b, int j, int g) {
+    (void)j;
+    return vb_lookup(nibbles(b->codes, g), ei_fp4_biased);
+}
+EI_INLINE vb group_nvfp4(const x_nvfp4 *b, int j, int g) {
+    vb both = vb_load(b->codes[2 * j + g / 4][g % 2]);
+    return vb_lookup(g % 4 < 2 ? vb_and(both, 0x0f) : vb_shr_and(both, 4, 0x0f), ei_fp4_biased);
+}
+
+EI_INLINE vb group_tq2_0(const x_tq2_0 *b, int j, int g) {
+    return vb_shr_and(vb_load(b->codes[2 * j + g / 4]), 2 * (g % 4), 0x03);
+}
+
 /* ---- sub-block scales and mins of a super-block ---- */
 
 /* Of every sub-block of 32 or of 16. by and scale are the same integers, in two forms; biased is scale times the bias
@@ -115,4 +128,25 @@ EI_INLINE void scales_iq4_xs(const x_iq4_xs *b, super *s) {
         vi six = vi_or(vi_and(vi_shr(low, 4 * j), vi_set(15)), vi_shl(vi_and(vi_shr(high, 2 * j), vi_set(3)), 4));
         signed_scale(vi_sub(six, vi_set(32)), j, EI_SIGNED_BIAS, s);
     }
+}
+/* of codes that are 1 too large */
+EI_INLINE void scales_tq2_0(const x_tq2_0 *b, super *s) {
+    (void)b;
+    EI_UNROLL for (int j = 0; j < 16; j++) signed_scale(vi_set(1), j, 1, s);
+}
+
+/* ---- scales of 4-bit floats ---- */
+
+/* 2^(e - 128), e from 0 to 255, as a product of two normal powers of two: the result may be subnormal */
+EI_INLINE vf half_e8m0(const uint8_t *e) {
+    vi all = vi_from_u8(e), part = vi_shr(all, 1);
+    vi first = vi_add(part, vi_set(63)), second = vi_add(vi_sub(all, part), vi_set(63));
+    return vf_mul(vf_from_bits(vi_shl(first, 23)), vf_from_bits(vi_shl(second, 23)));
+}
+/* Half of the UE4M3: its fields become those of a float, whose exponent a multiply rebases. 0x7f alone is 0. */
+EI_INLINE vf half_ue4m3(const uint8_t *d) {
+    vi all = vi_from_u8(d);
+    vf value = vf_mul(vf_from_bits(vi_shl(vi_and(all, vi_set(0x7f)), 20)), vf_set(0x1p119f));
+    vf code = vf_from_vi(all), or_zero = vf_select_ge(code, vf_set(0x80), value, vf_zero());
+    return vf_select_ge(code, vf_set(0x7f), or_zero, value);
 }

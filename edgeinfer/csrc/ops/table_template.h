@@ -3,7 +3,7 @@
  * Matmul, attention and the peak loop are files of their own, so that a change of one does not compile the other again.
  */
 
-extern const ei_matmul_fn EI_FN(matmul)[EI_N_FORMATS][2][EI_TILE];
+extern const ei_matmul_fn EI_FN(matmul)[EI_N_FORMATS][2];
 void EI_FN(attention_query)(const ei_kv *kv, const float *q, float scale, float *out);
 void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v);
 void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
@@ -13,7 +13,6 @@ int64_t EI_FN(peak)(int32_t kind, int64_t n_turns);
 
 const ei_kernels EI_FN(kernels) = {
     .isa = EI_TEXT(EI_ISA),
-    .max_columns = EI_MAX_COLUMNS,
     .repack = EI_FN(repack),
     .fine_words = EI_FINE_WORDS,
     .matmul = EI_FN(matmul),

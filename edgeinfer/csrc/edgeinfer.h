@@ -159,6 +159,10 @@ int32_t ei_exec_measure(ei_exec *exec, size_t *weights, size_t *state, size_t *w
 
 /* Make page `to` hold what page `from` holds, in every layer. Not while a step runs. */
 int32_t ei_exec_copy_page(ei_exec *exec, int32_t from, int32_t to);
+/* The first n_positions of a page to out, zeros behind them; and a page from what that gave. A page has state bytes /
+ * n_pages; out and in are aligned to 64. Not while a step runs. */
+int32_t ei_exec_read_page(const ei_exec *exec, int32_t page, int32_t n_positions, uint8_t *out);
+int32_t ei_exec_write_page(ei_exec *exec, int32_t page, const uint8_t *in);
 
 /* Run every op over the batch. cancel may be NULL; ids and pages are checked by the caller. */
 int32_t ei_exec_run(ei_exec *exec, const ei_batch *batch, const volatile int32_t *cancel);

@@ -262,3 +262,32 @@ int32_t ei_exec_copy_page(ei_exec *e, int32_t from, int32_t to) {
     if (from != to) memcpy(e->state_memory + (size_t)to * n_bytes, e->state_memory + (size_t)from * n_bytes, n_bytes);
     return EI_OK;
 }
+
+/* Zeros are stored as any keys and values are, so nothing here knows how. */
+int32_t ei_exec_read_page(const ei_exec *e, int32_t page, int32_t n_positions, uint8_t *out) {
+    if (page < 0 || page >= e->n_pages || n_positions < 0 || n_positions > EI_PAGE_LEN || !e->state_memory)
+        return EI_BAD_ARGUMENT;
+    size_t n_bytes = e->state_bytes / (size_t)e->n_pages, most = 1;
+    for (int32_t i = 0; i < e->kvs.n; i++) {
+        const ei_kv *kv = &e->kvs.at[i];
+        size_t n = (size_t)kv->n_kv_heads * (size_t)max_i32(kv->key_dim, kv->value_dim);
+        most = n > most ? n : most;
+    }
+    float *zeros = calloc(most + EI_LANES, sizeof *zeros);
+    if (!zeros) return EI_NO_MEMORY;
+    memcpy(out, e->state_memory + (size_t)page * n_bytes, n_bytes);
+    for (int32_t i = 0; i < e->kvs.n; i++) {
+        ei_kv kv = e->kvs.at[i];
+        kv.keys = out + (kv.keys - e->state_memory), kv.values = out + (kv.values - e->state_memory);
+        for (int32_t slot = n_positions; slot < EI_PAGE_LEN; slot++) e->kernels->kv_store(&kv, 0, slot, zeros, zeros);
+    }
+    free(zeros);
+    return EI_OK;
+}
+
+int32_t ei_exec_write_page(ei_exec *e, int32_t page, const uint8_t *in) {
+    if (page < 0 || page >= e->n_pages || !e->state_memory) return EI_BAD_ARGUMENT;
+    size_t n_bytes = e->state_bytes / (size_t)e->n_pages;
+    memcpy(e->state_memory + (size_t)page * n_bytes, in, n_bytes);
+    return EI_OK;
+}

@@ -25,6 +25,7 @@ KV_TYPES = ("f16", "q8_0")
 BACKENDS = ("native", "jit", "reference")  # best first
 
 Ids: TypeAlias = npt.NDArray[np.int32]
+PageBytes: TypeAlias = npt.NDArray[np.uint8]
 Progress: TypeAlias = Callable[[int, int], None]  # bytes of weights done, bytes of all weights
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,8 @@ class Executable(Protocol):
     n_threads_batch: int
     weights_bytes: int
     state_bytes: int
+    page_bytes: int
+    page_layout: str  # names how a page's bytes are laid out; rises with every change of it
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step and return the logits of the wanted rows, `(R, n_vocab)` float32.
@@ -141,6 +144,17 @@ class Executable(Protocol):
 
     def copy_page(self, source: int, target: int) -> None:
         """Make page `target` hold the keys and values that page `source` holds, in every layer."""
+        ...
+
+    def read_page(self, page: int, n_positions: int) -> PageBytes:
+        """Return the first positions of a page, in every layer, as `page_bytes` bytes of its own.
+
+        What stands behind them, which may be another sequence's, is not among them: zeros are.
+        """
+        ...
+
+    def write_page(self, page: int, data: PageBytes) -> None:
+        """Make a page hold what `read_page` returned, here or where the layout has its name."""
         ...
 
     def close(self) -> None:
@@ -230,6 +244,23 @@ def _find(name: str) -> tuple[Backend | None, str]:
     return (None, reason) if reason is not None else (backend, "")
 
 
+def check_page(
+    page: int,
+    limits: Limits,
+    *,
+    n_positions: int = PAGE_LEN,
+    data: PageBytes | None = None,
+    page_bytes: int = 0,
+) -> None:
+    """Raise InvalidParameterError unless a page can be read, or `data` written to it."""
+    if not 0 <= page < limits.n_pages:
+        raise _bad_page("page", page, f"0 to {limits.n_pages - 1}")
+    if not 0 <= n_positions <= PAGE_LEN:
+        raise _bad_page("positions", n_positions, f"0 to {PAGE_LEN}")
+    if data is not None and (data.dtype != np.uint8 or data.shape != (page_bytes,)):
+        raise _bad_page("data", f"{data.dtype} {data.shape}", f"uint8 ({page_bytes},)")
+
+
 def check_batch(
     batch: Batch, limits: Limits, n_vocab: int, *, whole_sequences: bool = False
 ) -> None:
@@ -288,6 +319,10 @@ def _need_range(name: str, array: Ids, end: int) -> None:
     wrong = array[(array < 0) | (array >= end)]
     if len(wrong):
         raise _bad(name, int(wrong[0]), f"0 to {end - 1}")
+
+
+def _bad_page(name: str, found: object, need: str) -> InvalidParameterError:
+    return InvalidParameterError(f"KV page: {name}: found {found} (need {need})")
 
 
 def _bad(name: str, found: object, need: str) -> InvalidParameterError:

@@ -26,6 +26,8 @@ class FakeExecutable:
     n_threads = n_threads_batch = 1
     weights_bytes = 0
     state_bytes = 0
+    page_bytes = 8 * PAGE_LEN
+    page_layout = "fake 1"
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -53,6 +55,14 @@ class FakeExecutable:
 
     def copy_page(self, source: int, target: int) -> None:
         self.slots[target] = self.slots[source]
+
+    def read_page(self, page: int, n_positions: int) -> np.ndarray:
+        slots = self.slots[page].copy()
+        slots[n_positions:] = 0
+        return slots.view(np.uint8)
+
+    def write_page(self, page: int, data: np.ndarray) -> None:
+        self.slots[page] = data.view(np.uint64)
 
     def close(self) -> None:
         self.closed += 1

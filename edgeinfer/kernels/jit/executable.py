@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.errors import CancelledError, ModelClosedError, ResourceError
-from edgeinfer.kernels.backend import Batch, Cancel, Limits, check_batch
+from edgeinfer.kernels.backend import Batch, Cancel, Limits, PageBytes, check_batch, check_page
 from edgeinfer.kernels.cpus import default_threads
 from edgeinfer.kernels.jit import attention, lower, matmul
 from edgeinfer.kernels.jit.compiler import make_ready
@@ -75,6 +75,8 @@ class JitExecutable:
         self._source: Source | None = source
         self._logits = values[logits.id]
         self.state_bytes = sum(page.n_bytes for page in pages.values())
+        self.page_bytes = self.state_bytes // self._limits.n_pages
+        self.page_layout = "jit 1 f16"
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
@@ -101,6 +103,31 @@ class JitExecutable:
         for pages in self._source.pages.values():
             pages.keys[target] = pages.keys[source]
             pages.values[target] = pages.values[source]
+
+    def read_page(self, page: int, n_positions: int) -> PageBytes:
+        """Return the first positions of a page, and zeros behind them; see `Executable`."""
+        if self._source is None:
+            raise ModelClosedError("jit executable: used after close()")
+        check_page(page, self._limits, n_positions=n_positions)
+        parts = []
+        for pages in self._source.pages.values():
+            keys, values = pages.keys[page].copy(), pages.values[page].copy()
+            keys[:, :, n_positions:] = 0
+            values[:, n_positions:] = 0
+            parts += [keys.view(np.uint8).ravel(), values.view(np.uint8).ravel()]
+        return np.concatenate(parts)
+
+    def write_page(self, page: int, data: PageBytes) -> None:
+        """Make a page hold `data`; see `Executable`."""
+        if self._source is None:
+            raise ModelClosedError("jit executable: used after close()")
+        check_page(page, self._limits, data=data, page_bytes=self.page_bytes)
+        floats16 = np.frombuffer(data.tobytes(), np.float16)
+        at = 0
+        for pages in self._source.pages.values():
+            for rows in (pages.keys[page], pages.values[page]):
+                rows[...] = floats16[at : at + rows.size].reshape(rows.shape)
+                at += rows.size
 
     def close(self) -> None:
         """Free the pages, the threads and the hold on the file."""

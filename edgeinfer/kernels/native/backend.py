@@ -7,23 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.errors import (
-    BackendError,
     CancelledError,
-    InvalidParameterError,
-    ModelClosedError,
     ResourceError,
     UnsupportedModelError,
 )
 from edgeinfer.kernels.backend import (
     KV_TYPES,
-    Batch,
     Cancel,
     Footprint,
     Limits,
     Progress,
-    check_batch,
 )
 from edgeinfer.kernels.native import isa, packed
+from edgeinfer.kernels.native.executable import NativeExecutable
 from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Rotation, Routing
 from edgeinfer.kernels.native.lower import lower
 from edgeinfer.kernels.native.place import place
@@ -57,7 +53,7 @@ class NativeBackend:
         cancel: Cancel | None = None,
         packed: Mapping[str, PackedMatrix] | None = None,
         isa_name: str | None = None,
-    ) -> "NativeExecutable":
+    ) -> NativeExecutable:
         """Lay the weights out in X, those that are not packed, and plan the step's memory.
 
         `isa_name` forces one of `isa.levels()`, for tests. Raises UnsupportedModelError for an op
@@ -125,11 +121,13 @@ class _Build:
         self._kvs: dict[int, int] = {}
         self._routings: dict[int, int] = {}
 
-    def finish(self, progress: Progress | None, cancel: Cancel | None) -> "NativeExecutable":
+    def finish(self, progress: Progress | None, cancel: Cancel | None) -> NativeExecutable:
         """Build, lay the weights out and return what runs."""
         logits = self._add_parts()
         self._lay_out(logits.number, progress, cancel)
-        return NativeExecutable(self, logits.width)
+        parts = (self.ffi, self.lib, self.exec, self.keep)
+        looks_ahead = self.program.takes_whole_sequences
+        return NativeExecutable(*parts, self.limits, logits.width, whole_sequences=looks_ahead)
 
     def measure(self) -> Footprint:
         """Build, and return the bytes that laying out would take."""
@@ -314,77 +312,3 @@ class _Build:
                 f"{self.limits.n_pages} KV pages and steps of {self.limits.n_batch} tokens: "
                 "ask for a smaller context"
             )
-
-
-class NativeExecutable:
-    """A program on the C executor. One step at a time: callers take turns by themselves."""
-
-    def __init__(self, build: _Build, n_vocab: int) -> None:
-        self._ffi, self._lib, self._exec = build.ffi, build.lib, build.exec
-        self._keep = build.keep
-        self._limits = build.limits
-        self._whole_sequences = build.program.takes_whole_sequences
-        self._batch = build.ffi.new("ei_batch *")
-        self.n_vocab = n_vocab
-        self.n_threads = int(self._lib.ei_exec_threads(self._exec))
-        self.n_threads_batch = int(self._lib.ei_exec_threads_batch(self._exec))
-        self.weights_bytes = int(self._lib.ei_exec_weight_bytes(self._exec))
-        self.state_bytes = int(self._lib.ei_exec_state_bytes(self._exec))
-        self.work_bytes = int(self._lib.ei_exec_work_bytes(self._exec))
-        n_bytes = 4 * self._limits.n_batch * n_vocab
-        memory = self._ffi.buffer(self._lib.ei_exec_logits(self._exec), n_bytes)
-        self._logits = np.frombuffer(memory, np.float32).reshape(-1, n_vocab)
-
-    def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
-        """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
-        if self._exec is None:
-            raise ModelClosedError("native executable: used after close()")
-        check_batch(batch, self._limits, self.n_vocab, whole_sequences=self._whole_sequences)
-        ffi, c = self._ffi, self._batch
-        arrays = {
-            name: ffi.from_buffer("int32_t[]", np.ascontiguousarray(getattr(batch, name)))
-            for name in ("tokens", "positions", "sequences", "page_tables", "wanted")
-        }
-        for name, pointer in arrays.items():
-            setattr(c, name, pointer)
-        c.n_tokens, c.n_wanted = len(batch.tokens), len(batch.wanted)
-        c.n_sequences, c.pages_per_sequence = batch.page_tables.shape
-        flag = ffi.from_buffer("int32_t[]", cancel.cell) if cancel is not None else ffi.NULL
-        status = self._lib.ei_exec_run(self._exec, c, flag)
-        if status != self._lib.EI_OK:
-            raise self._failed(status)
-        return self._logits[: len(batch.wanted)]
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Make page `target` hold the keys and values that page `source` holds, in every layer."""
-        if self._exec is None:
-            raise ModelClosedError("native executable: used after close()")
-        if self._lib.ei_exec_copy_page(self._exec, source, target) != self._lib.EI_OK:
-            raise InvalidParameterError(
-                f"native executable: copy_page: found {source} to {target} "
-                f"(need pages 0 to {self._limits.n_pages - 1})"
-            )
-
-    def _failed(self, status: int) -> Exception:
-        lib = self._lib
-        errors: dict[int, Exception] = {
-            lib.EI_CANCELLED: CancelledError("the step was cancelled"),
-            lib.EI_FORKED: BackendError(
-                "the process was forked after the model was loaded: its threads are gone; "
-                "load the model again in the child"
-            ),
-            lib.EI_NO_MEMORY: ResourceError("no memory for this step's attention"),
-        }
-        return errors.get(status, BackendError(f"native executable: step failed, status {status}"))
-
-    def close(self) -> None:
-        """Free the weights, the pages and the threads."""
-        if self._exec is not None:
-            self._logits = self._logits[:0].copy()
-            self._lib.ei_exec_free(self._exec)
-            self._exec = None
-            self._keep.clear()
-
-    def __del__(self) -> None:
-        if getattr(self, "_exec", None) is not None:
-            self.close()

@@ -16,8 +16,10 @@ from edgeinfer.kernels.backend import (
     Cancel,
     Footprint,
     Limits,
+    PageBytes,
     Progress,
     check_batch,
+    check_page,
 )
 from edgeinfer.kernels.reference.compile import Source, compile_op
 from edgeinfer.kernels.reference.step import Kernel, KvPages, make_pages, start_step
@@ -38,6 +40,8 @@ class ReferenceExecutable:
     ) -> None:
         self.n_vocab = program.n_vocab
         self.state_bytes = sum(kv.n_bytes for kv in pages.values())
+        self.page_bytes = self.state_bytes // limits.n_pages
+        self.page_layout = "reference 1 f32"
         source = Source(program, weights, pages)
         self._kernels: list[Kernel] = [compile_op(op, source) for op in program.ops]
         self._dying = _last_uses(program)
@@ -73,6 +77,30 @@ class ReferenceExecutable:
             raise ModelClosedError("the model was closed")
         for pages in self._pages.values():
             pages.copy(source, target)
+
+    def read_page(self, page: int, n_positions: int) -> PageBytes:
+        """Return the first positions of a page, and zeros behind them; see `Executable`."""
+        if self._closed:
+            raise ModelClosedError("the model was closed")
+        check_page(page, self._limits, n_positions=n_positions)
+        parts = []
+        for pages in self._pages.values():
+            for rows in pages.own_rows(page):
+                kept = rows.copy()
+                kept[n_positions:] = 0
+                parts.append(kept.view(np.uint8).ravel())
+        return np.concatenate(parts)
+
+    def write_page(self, page: int, data: PageBytes) -> None:
+        """Make a page hold `data`; see `Executable`."""
+        if self._closed:
+            raise ModelClosedError("the model was closed")
+        check_page(page, self._limits, data=data, page_bytes=self.page_bytes)
+        floats, at = np.frombuffer(data.tobytes(), np.float32), 0
+        for pages in self._pages.values():
+            for rows in pages.own_rows(page):
+                rows[...] = floats[at : at + rows.size].reshape(rows.shape)
+                at += rows.size
 
     def close(self) -> None:
         """Free weights and state."""

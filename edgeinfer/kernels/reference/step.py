@@ -27,6 +27,11 @@ class KvPages:
         own = 0 if self.values.base is self.keys else self.values.nbytes
         return self.keys.nbytes + own
 
+    def own_rows(self, page: int) -> list[Floats]:
+        """Return the rows of a page, where values are no view of keys of both."""
+        kept = [self.keys] if self.values.base is self.keys else [self.keys, self.values]
+        return [rows[page * PAGE_LEN : (page + 1) * PAGE_LEN] for rows in kept]
+
     def copy(self, source: int, target: int) -> None:
         """Make page `target` hold what page `source` holds."""
         for rows in (self.keys, self.values):

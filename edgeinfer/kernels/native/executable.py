@@ -1,0 +1,129 @@
+"""Run steps on a finished C executor, and hand its KV pages in and out; knows no op."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.errors import (
+    BackendError,
+    CancelledError,
+    InvalidParameterError,
+    ModelClosedError,
+    ResourceError,
+)
+from edgeinfer.kernels.backend import Batch, Cancel, Limits, PageBytes, check_batch, check_page
+
+ALIGNMENT = 64  # of a page's bytes in C
+
+
+class NativeExecutable:
+    """A program on the C executor. One step at a time: callers take turns by themselves."""
+
+    def __init__(
+        self,
+        ffi: Any,
+        lib: Any,
+        executor: Any,
+        keep: list[object],
+        limits: Limits,
+        n_vocab: int,
+        *,
+        whole_sequences: bool,
+    ) -> None:
+        """Own the executor, and `keep`, the memory it points into."""
+        self._ffi, self._lib, self._exec = ffi, lib, executor
+        self._keep = keep
+        self._limits = limits
+        self._whole_sequences = whole_sequences
+        self._batch = ffi.new("ei_batch *")
+        self.n_vocab = n_vocab
+        self.n_threads = int(lib.ei_exec_threads(executor))
+        self.n_threads_batch = int(lib.ei_exec_threads_batch(executor))
+        self.weights_bytes = int(lib.ei_exec_weight_bytes(executor))
+        self.state_bytes = int(lib.ei_exec_state_bytes(executor))
+        self.work_bytes = int(lib.ei_exec_work_bytes(executor))
+        self.page_bytes = self.state_bytes // limits.n_pages
+        self.page_layout = f"native 1 {limits.kv_type}"
+        n_bytes = 4 * limits.n_batch * n_vocab
+        memory = ffi.buffer(lib.ei_exec_logits(executor), n_bytes)
+        self._logits = np.frombuffer(memory, np.float32).reshape(-1, n_vocab)
+
+    def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
+        """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
+        if self._exec is None:
+            raise ModelClosedError("native executable: used after close()")
+        check_batch(batch, self._limits, self.n_vocab, whole_sequences=self._whole_sequences)
+        ffi, c = self._ffi, self._batch
+        arrays = {
+            name: ffi.from_buffer("int32_t[]", np.ascontiguousarray(getattr(batch, name)))
+            for name in ("tokens", "positions", "sequences", "page_tables", "wanted")
+        }
+        for name, pointer in arrays.items():
+            setattr(c, name, pointer)
+        c.n_tokens, c.n_wanted = len(batch.tokens), len(batch.wanted)
+        c.n_sequences, c.pages_per_sequence = batch.page_tables.shape
+        flag = ffi.from_buffer("int32_t[]", cancel.cell) if cancel is not None else ffi.NULL
+        status = self._lib.ei_exec_run(self._exec, c, flag)
+        if status != self._lib.EI_OK:
+            raise self._failed(status)
+        return self._logits[: len(batch.wanted)]
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Make page `target` hold the keys and values that page `source` holds, in every layer."""
+        if self._exec is None:
+            raise ModelClosedError("native executable: used after close()")
+        if self._lib.ei_exec_copy_page(self._exec, source, target) != self._lib.EI_OK:
+            raise InvalidParameterError(
+                f"native executable: copy_page: found {source} to {target} "
+                f"(need pages 0 to {self._limits.n_pages - 1})"
+            )
+
+    def read_page(self, page: int, n_positions: int) -> PageBytes:
+        """Return the first positions of a page, and zeros behind them; see `Executable`."""
+        if self._exec is None:
+            raise ModelClosedError("native executable: used after close()")
+        check_page(page, self._limits, n_positions=n_positions)
+        data = self._aligned()
+        source = self._ffi.from_buffer("uint8_t[]", data)
+        status = self._lib.ei_exec_read_page(self._exec, page, n_positions, source)
+        if status != self._lib.EI_OK:
+            raise ResourceError("native executable: no memory to read a KV page")
+        return data
+
+    def write_page(self, page: int, data: PageBytes) -> None:
+        """Make a page hold `data`; see `Executable`."""
+        if self._exec is None:
+            raise ModelClosedError("native executable: used after close()")
+        check_page(page, self._limits, data=data, page_bytes=self.page_bytes)
+        source = self._ffi.from_buffer("uint8_t[]", np.ascontiguousarray(data))
+        self._lib.ei_exec_write_page(self._exec, page, source)
+
+    def _aligned(self) -> PageBytes:
+        memory = np.empty(self.page_bytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + self.page_bytes]
+
+    def _failed(self, status: int) -> Exception:
+        lib = self._lib
+        errors: dict[int, Exception] = {
+            lib.EI_CANCELLED: CancelledError("the step was cancelled"),
+            lib.EI_FORKED: BackendError(
+                "the process was forked after the model was loaded: its threads are gone; "
+                "load the model again in the child"
+            ),
+            lib.EI_NO_MEMORY: ResourceError("no memory for this step's attention"),
+        }
+        return errors.get(status, BackendError(f"native executable: step failed, status {status}"))
+
+    def close(self) -> None:
+        """Free the weights, the pages and the threads."""
+        if self._exec is not None:
+            self._logits = self._logits[:0].copy()
+            self._lib.ei_exec_free(self._exec)
+            self._exec = None
+            self._keep.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "_exec", None) is not None:
+            self.close()

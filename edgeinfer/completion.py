@@ -40,7 +40,8 @@ class Timings:
 
     load_s: making the model ready. prompt_s: the steps that read the prompt, up to the answer's
     first token. generate_s: the steps after that. Time a slow reader let the model wait does not
-    count. A speed is 0.0 where there was nothing to time.
+    count. A speed is 0.0 where there was nothing to time. guessed_tokens: what was computed before
+    the model had chosen it, to save a step; accepted_tokens: those of them that it then chose.
     """
 
     load_s: float
@@ -48,6 +49,8 @@ class Timings:
     generate_s: float
     prompt_tokens_per_s: float
     tokens_per_s: float
+    guessed_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +342,9 @@ def _timings(sequences: Ids[Sequence], load_s: float) -> Timings:
         prompt_s=first.prompt_s,
         generate_s=generate_s,
         prompt_tokens_per_s=_speed(first.n_prompt - first.n_cached, first.prompt_s),
-        tokens_per_s=_speed(sum(s.n_generate_steps for s in sequences), generate_s),
+        tokens_per_s=_speed(sum(max(0, s.n_chosen - 1) for s in sequences), generate_s),
+        guessed_tokens=sum(s.n_guessed for s in sequences),
+        accepted_tokens=sum(s.n_accepted for s in sequences),
     )
 
 

@@ -19,6 +19,7 @@ from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.pages import PAGE_LEN
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
+from edgeinfer.engine.speculation import Speculation
 from edgeinfer.errors import CancelledError, InvalidParameterError, ResourceError
 from edgeinfer.kernels.backend import KV_TYPES, Backend, Cancel, Executable, Limits, choose
 from edgeinfer.llm import Model
@@ -68,6 +69,7 @@ _INTEGER_HINTS = {
 POLL_S = 0.05  # how often a waiting load looks up for Ctrl-C
 MOST_THREADS = 512
 PACK_CHOICES = ("auto", "write", False)
+SPECULATE_CHOICES = ("auto", False)
 
 
 def load(
@@ -80,6 +82,7 @@ def load(
     activations: str = "auto",
     backend: str = "auto",
     pack: Literal["auto", "write", False] = "auto",
+    speculate: Literal["auto", False] = "auto",
     progress: LoadProgress | None = None,
 ) -> Model:
     """Make a model ready from a GGUF file.
@@ -101,6 +104,9 @@ def load(
         pack: "auto" maps the model's pack, the laid-out weights that `edgeinfer pack` keeps in the
             cache, if there is one; "write" writes it first if there is none; False leaves packs
             alone. The answers are the same bit for bit.
+        speculate: "auto" guesses ahead where an answer repeats what stood before, and checks
+            several tokens in a step where that is found to be faster; False makes one token a step.
+            The answers are the same bit for bit.
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is
             "download", "pack" or "weights". What it raises ends the load.
 
@@ -118,7 +124,8 @@ def load(
     """
     started_s = time.perf_counter()
     _check_load(n_ctx, n_threads, n_threads_batch, kv_type)
-    _check_pack(pack)
+    _check_choice("pack", pack, PACK_CHOICES)
+    _check_choice("speculate", speculate, SPECULATE_CHOICES)
     kernels = choose(backend)
     path = resolve(path_or_name, progress=_download_progress(progress))
     file = open_gguf(path)
@@ -164,6 +171,7 @@ def load(
         budget=replace(budget, page_bytes=executable.state_bytes // limits.n_pages),
         fingerprint=fingerprint(file.parts) + f"{kernels.name} {kv_type} {activations}".encode(),
         window=program.window,
+        guesser=Speculation(n_ctx) if speculate and _may_guess(program, kernels) else None,
     )
     return Model(file, tokenizer, engine, defaults, load_s=time.perf_counter() - started_s)
 
@@ -208,9 +216,10 @@ def _check_load(
             )
 
 
-def _check_pack(pack: object) -> None:
-    if pack not in PACK_CHOICES or (pack == 0 and pack is not False):
-        raise InvalidParameterError(f"pack: found {pack!r} (need 'auto', 'write' or False)")
+def _check_choice(name: str, found: object, allowed: tuple[str | bool, ...]) -> None:
+    if not any(found is one or (isinstance(found, str) and found == one) for one in allowed):
+        *others, last = map(repr, allowed)
+        raise InvalidParameterError(f"{name}: found {found!r} (need {', '.join(others)} or {last})")
 
 
 def _packed(
@@ -248,6 +257,11 @@ def _most_page_bytes(program: Program) -> int:
     """Return the bytes of a page of 16-bit keys and values, the largest of KV_TYPES."""
     widths = (kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs)
     return 2 * PAGE_LEN * sum(widths)
+
+
+def _may_guess(program: Program, kernels: Backend) -> bool:
+    """Whether a wrong guess leaves nothing behind, and a right one has the bits of its own step."""
+    return len(program.kvs) == len(program.states) and kernels.is_bit_exact
 
 
 def _side_by_side(

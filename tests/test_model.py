@@ -10,6 +10,7 @@ import pytest
 
 import edgeinfer
 from edgeinfer.engine.sampling import SamplingParams
+from edgeinfer.engine.step_cost import StepCost
 from edgeinfer.errors import (
     CancelledError,
     ContextOverflowError,
@@ -269,6 +270,26 @@ def test_a_pack_changes_no_bit_of_an_answer(smollm2_path, tmp_path, monkeypatch)
     assert [reports[-1][2] > 0 for reports in told] == [True, False, False, True]
 
 
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "seed": 5}])
+def test_guesses_change_no_answer(smollm2_path, monkeypatch, sampling):
+    if not choose("auto").is_bit_exact:
+        pytest.skip("this backend does not guess")
+    monkeypatch.setattr(StepCost, "seconds", lambda self, n_tokens: 1.0)  # all guesses seem to pay
+    text = "The old lighthouse stood at the edge of the cliff, watching over the restless sea."
+    question = [{"role": "user", "content": f"Repeat this text exactly:\n\n{text}"}]
+    answers = []
+    for speculate in ("auto", False):
+        with load(smollm2_path, n_ctx=256, speculate=speculate) as model:
+            answers.append(model.chat(question, max_tokens=40, logprobs=1, **sampling))
+    guessed, plain = answers
+
+    assert (guessed.text, guessed.tokens, guessed.logprobs, guessed.finish_reason) == (
+        plain.text, plain.tokens, plain.logprobs, plain.finish_reason
+    )  # fmt: skip
+    assert guessed.timings.guessed_tokens >= guessed.timings.accepted_tokens > 0
+    assert plain.timings.guessed_tokens == 0
+
+
 def test_a_pack_that_cannot_be_written_is_told(smollm2_path, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("EDGEINFER_CACHE", str(tmp_path))
     monkeypatch.setenv("EDGEINFER_PACK_MAX_BYTES", "1000")
@@ -298,6 +319,9 @@ def test_a_pack_that_cannot_be_written_is_told(smollm2_path, tmp_path, monkeypat
         {"pack": True},
         {"pack": 0},
         {"pack": None},
+        {"speculate": True},
+        {"speculate": 0},
+        {"speculate": "always"},
     ],
     ids=str,
 )

@@ -69,6 +69,8 @@ class Reply:
                 "first_token_s": self.first_token_s,
                 "prompt_tokens_per_s": timings.prompt_tokens_per_s,
                 "tokens_per_s": timings.tokens_per_s,
+                "guessed_tokens": timings.guessed_tokens,
+                "accepted_tokens": timings.accepted_tokens,
             },
         }
 

@@ -33,6 +33,7 @@ def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
             n_threads_batch=flags.n_threads_batch or None,
             kv_type=flags.kv_type,
             activations="fine" if flags.fine else "auto",
+            speculate="auto" if flags.speculate else False,
             backend=flags.backend,
             progress=on_load,
         )

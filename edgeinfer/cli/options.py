@@ -74,6 +74,13 @@ class LoadFlags:
         bool,
         Option("--fine", help="Round activations to 15 bits everywhere: closest to the model."),
     ] = False
+    speculate: Annotated[
+        bool,
+        Option(
+            "--speculate/--no-speculate",
+            help="Guess ahead where an answer repeats earlier text; the answer is the same.",
+        ),
+    ] = True
     backend: Annotated[
         str, Option("--backend", help="auto, native, jit or reference.", show_default=True)
     ] = "auto"

@@ -9,8 +9,7 @@ from edgeinfer.kernels.backend import Batch
 def batch_of(work: list[Work]) -> Batch:
     """Return the ragged batch of `work`, in its order.
 
-    Wanted are all rows of a sequence that asks for all, and the last row of one that catches up
-    and has tokens to come.
+    Wanted are the last rows of each sequence, as many as `Work.n_rows` says.
     """
     tokens: list[int] = []
     positions: list[int] = []
@@ -18,13 +17,12 @@ def batch_of(work: list[Work]) -> Batch:
     wanted: list[int] = []
     for row, item in enumerate(work):
         sequence, first = item.sequence, item.sequence.n_computed
-        if sequence.all_rows:
-            wanted += range(len(tokens), len(tokens) + item.n_tokens)
-        elif item.catches_up and sequence.max_tokens > 0:
-            wanted.append(len(tokens) + item.n_tokens - 1)
         tokens += sequence.tokens[first : first + item.n_tokens]
-        positions += range(first, first + item.n_tokens)
-        rows += [row] * item.n_tokens
+        tokens += item.guesses
+        n_tokens = item.n_tokens + len(item.guesses)
+        positions += range(first, first + n_tokens)
+        rows += [row] * n_tokens
+        wanted += range(len(tokens) - item.n_rows, len(tokens))
     most_pages = max(len(item.sequence.pages) for item in work)
     page_tables = np.zeros((len(work), most_pages), np.int32)  # the rest of a row is never read
     for row, item in enumerate(work):

@@ -21,7 +21,7 @@ from edgeinfer.engine.handle import Channel, Handle, PromptProgress
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.errors import BackendError, CancelledError, InvalidParameterError, ModelClosedError
 
-MOST_UNREAD: Final = 16  # events a slow reader may leave before its sequence pauses
+MOST_UNREAD: Final = 48  # events a slow reader may leave before its sequence pauses
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Step sequences of token ids through an executable, one token of each answer at a time.
+"""Step sequences of token ids through an executable: prompts in chunks, answers token by token.
 
 Ids go in, events come out. Knows no text and no threads: whoever steps it is alone with it.
 """
@@ -20,6 +20,7 @@ from edgeinfer.engine.prefix import PrefixCache
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.scheduler import Plan, Scheduler, Work
 from edgeinfer.engine.sequence import FinishReason, Sequence
+from edgeinfer.engine.speculation import Guesser
 from edgeinfer.errors import (
     CancelledError,
     ContextOverflowError,
@@ -43,9 +44,11 @@ class Engine:
         budget: Budget | None = None,
         fingerprint: bytes = b"",
         window: int = 0,
+        guesser: Guesser | None = None,
     ) -> None:
         """Take what the pages may take (everything, if not given), a fingerprint of all that
-        decides the keys and values of tokens, and the longest window, 0 where a layer has none.
+        decides the keys and values of tokens, the longest window, 0 where a layer has none, and
+        who guesses at what answers go on with, if anybody does.
         """
         self.executable = executable
         self.limits = limits
@@ -58,8 +61,14 @@ class Engine:
             window=window,
         )
         self.pace = Pace(limits.n_batch)
-        n_rows = max(1, ROWS_BYTES // (4 * executable.n_vocab))
-        self.scheduler = Scheduler(holdings, self.pace, n_batch=limits.n_batch, n_rows=n_rows)
+        self._guesser = guesser
+        self.scheduler = Scheduler(
+            holdings,
+            self.pace,
+            n_batch=limits.n_batch,
+            n_rows=max(1, ROWS_BYTES // (4 * executable.n_vocab)),
+            guesser=guesser,
+        )
 
     def check(self, tokens: Ids[int], *, max_tokens: int) -> None:
         """Raise unless a sequence of these tokens can run; touches nothing, so any thread may ask.
@@ -147,27 +156,46 @@ class Engine:
     def _run_together(self, work: list[Work]) -> list[Event]:
         started_s = time.perf_counter()
         logits = self.executable.run(batch_of(work), cancel=self.cancel)
-        step_s = time.perf_counter() - started_s
-        is_answer = [item.sequence.n_due == 1 for item in work]
-        in_prompt = [item.sequence.n_generated == 0 for item in work]
-        n_prompt_tokens = sum(
-            i.n_tokens for i, is_one in zip(work, is_answer, strict=True) if not is_one
-        )
-        self.pace.record(sum(is_answer), n_prompt_tokens, step_s)
+        run_s = time.perf_counter() - started_s
+        n_prompt_tokens = sum(i.n_tokens for i in work if i.sequence.n_due > 1)
+        n_answers = sum(i.sequence.n_due == 1 for i in work)
+        n_chosen = [item.sequence.n_chosen for item in work]
         events: list[Event] = []
         n_used = 0
         for item in work:
-            n_rows = _n_wanted(item)
+            n_rows = item.n_rows
             events += self._advance(item, logits[n_used : n_used + n_rows])
             n_used += n_rows
+        self._learn(work, n_chosen, n_answers, n_prompt_tokens, run_s)
         step_s = time.perf_counter() - started_s
-        for item, was_prompt in zip(work, in_prompt, strict=True):
-            if was_prompt:
+        for item, n_before in zip(work, n_chosen, strict=True):
+            if n_before == 0:
                 item.sequence.prompt_s += step_s
             else:
                 item.sequence.generate_s += step_s
-                item.sequence.n_generate_steps += 1
         return events
+
+    def _learn(
+        self,
+        work: list[Work],
+        n_chosen: list[int],
+        n_answers: int,
+        n_prompt_tokens: int,
+        run_s: float,
+    ) -> None:
+        """Tell who plans steps how long one took, and what it brought to those who had `n_chosen`.
+
+        A step with guesses says nothing of the pace without, one with prompts nothing of guesses.
+        """
+        n_guesses = sum(len(item.guesses) for item in work)
+        if n_guesses == 0:
+            self.pace.record(n_answers, n_prompt_tokens, run_s)
+        if self._guesser is not None and n_answers == len(work):
+            gained = {
+                item.sequence: item.sequence.n_chosen - n_before
+                for item, n_before in zip(work, n_chosen, strict=True)
+            }
+            self._guesser.record(gained, n_guesses, run_s)
 
     def _starve(self, sequence: Sequence) -> list[Event]:
         """End a sequence for which no page is left though it is alone."""
@@ -198,8 +226,15 @@ class Engine:
             return
         if sequence.max_tokens == 0:
             yield from self.finish(sequence, "length")
-        else:
-            yield from self._sample(sequence, rows[0])
+            return
+        sequence.n_guessed += len(item.guesses)
+        yield from self._sample(sequence, rows[0])
+        for guess, row in zip(item.guesses, rows[1:], strict=True):
+            if sequence.finish_reason is not None or sequence.tokens[-1] != guess:
+                return
+            sequence.n_accepted += 1
+            self.scheduler.accept(sequence)
+            yield from self._sample(sequence, row)
 
     def _sample(self, sequence: Sequence, row: npt.NDArray[np.float32]) -> Iterator[Event]:
         """Give a sequence that has caught up its next token, or its end."""
@@ -208,6 +243,7 @@ class Engine:
         except BaseException as error:  # whatever it is, it ends this sequence and no other
             yield from self.finish(sequence, "error", error)
             return
+        sequence.n_chosen += 1
         if token in sequence.stop_ids:
             sequence.stop_id = token
             yield from self.finish(sequence, "stop")
@@ -226,12 +262,6 @@ def _choose(sequence: Sequence, row: npt.NDArray[np.float32]) -> tuple[int, Samp
         return sampler.sample(row, tokens, len(tokens)), None
     sampled = sampler.sample_with_logprobs(row, tokens, len(tokens), n_top)
     return sampled.token, sampled
-
-
-def _n_wanted(item: Work) -> int:
-    if item.sequence.all_rows:
-        return item.n_tokens
-    return int(item.catches_up and item.sequence.max_tokens > 0)
 
 
 def _n_ready(sequence: Sequence) -> int:

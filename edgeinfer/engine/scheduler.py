@@ -3,15 +3,18 @@
 There is no phase of prompts and no phase of answers. A sequence has tokens of which some are
 computed; each step lets the others catch up, as many as fit the step. A new prompt catches up in
 chunks, an answer one token at a time, a sequence that lost its pages from its start; a cached
-prefix or guessed tokens only change how far behind it is.
+prefix only changes how far behind it is. Guesses at what follows an answer's last token are
+computed behind it.
 """
 
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from edgeinfer.engine.holdings import Copy, Holdings
 from edgeinfer.engine.pages import PAGE_LEN
 from edgeinfer.engine.sequence import FinishReason, Sequence
+from edgeinfer.engine.speculation import Guesser
 
 MOST_PASSED_OVER: Final = 32  # steps in a row; after them a sequence goes first until it ends
 
@@ -25,10 +28,25 @@ class PromptPace(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """The next `n_tokens` tokens of `sequence`, to be computed in this step."""
+    """The next `n_tokens` tokens of `sequence`, and guesses at those after them.
+
+    All are computed in this step; a guess counts only if it is what the sequence is given.
+    """
 
     sequence: Sequence
     n_tokens: int
+    guesses: Ids[int] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows of logits are wanted.
+
+        All of a sequence that asks for all, else those that tokens to come are chosen from.
+        """
+        if self.sequence.all_rows:
+            return self.n_tokens
+        has_next = self.catches_up and self.sequence.max_tokens > 0
+        return 1 + len(self.guesses) if has_next else 0
 
     @property
     def catches_up(self) -> bool:
@@ -41,6 +59,7 @@ class Plan:
     """A step as it fills, and what is left of it.
 
     copies: pages to be copied before the step, in order. chosen: how many tokens of whom.
+    guesses: at what follows them.
     moved: who was let in, or found more of its tokens cached. starved: for whom there will never
     be a page.
     """
@@ -50,6 +69,7 @@ class Plan:
     n_prompt_left: int = 0
     copies: list[Copy] = field(default_factory=list)
     chosen: dict[Sequence, int] = field(default_factory=dict)
+    guesses: dict[Sequence, list[int]] = field(default_factory=dict)
     moved: list[Sequence] = field(default_factory=list)
     starved: list[Sequence] = field(default_factory=list)
     awaiting: set[Sequence] = field(default_factory=set)  # what another one computes for them
@@ -58,7 +78,7 @@ class Plan:
     @property
     def work(self) -> list[Work]:
         """The sequences of the step in their order."""
-        return [Work(sequence, n_tokens) for sequence, n_tokens in self.chosen.items()]
+        return [Work(s, n, self.guesses.get(s, ())) for s, n in self.chosen.items()]
 
 
 class Scheduler:
@@ -70,12 +90,21 @@ class Scheduler:
     the one of lowest standing, loses its own and waits.
     """
 
-    def __init__(self, holdings: Holdings, pace: PromptPace, *, n_batch: int, n_rows: int) -> None:
+    def __init__(
+        self,
+        holdings: Holdings,
+        pace: PromptPace,
+        *,
+        n_batch: int,
+        n_rows: int,
+        guesser: Guesser | None = None,
+    ) -> None:
         """Take `n_batch`, the most tokens in a step, and `n_rows`, the most rows of logits."""
         self.holdings = holdings
         self.running: list[Sequence] = []  # who may have pages
         self.waiting: list[Sequence] = []
         self._pace = pace
+        self._guesser = guesser
         self._n_batch = n_batch
         self._n_rows = n_rows
         self._n_arrived = 0
@@ -97,17 +126,24 @@ class Scheduler:
         self._admit(plan)
         ready = [s for s in self.running if not s.paused]
         n_answers = sum(_is_answer(s) for s in ready)
+        are_answers = n_answers == len(ready)
         plan.n_prompt_left = self._pace.most_tokens(n_answers)
         for sequence in _in_turn(ready):
             if sequence in self.running:  # and did not give way meanwhile
                 n_answers -= _is_answer(sequence)
                 self._choose(plan, sequence, n_reserved=n_answers)
+        if are_answers and self._guesser is not None and plan.chosen:
+            self._add_guesses(plan, self._guesser)
         self._count_passed_over(plan)
         return plan
 
     def advance(self, item: Work) -> None:
-        """Count the tokens of `item` as computed."""
+        """Count the tokens of `item` as computed, and none of its guesses."""
         self.holdings.advance(item.sequence, item.n_tokens)
+
+    def accept(self, sequence: Sequence) -> None:
+        """Count the latest token of `sequence` as computed, which a guess was right about."""
+        self.holdings.advance(sequence, 1)
 
     def finish(self, sequence: Sequence, reason: FinishReason, *, is_damaged: bool = False) -> None:
         """End `sequence`; what it computed is kept unless it is damaged."""
@@ -178,6 +214,16 @@ class Scheduler:
         plan.n_prompt_left -= n_tokens
         first, end = sequence.n_computed // PAGE_LEN, sequence.n_computed + n_tokens
         plan.under_way |= {self._key(sequence, i) for i in range(first, -(-end // PAGE_LEN))}
+
+    def _add_guesses(self, plan: Plan, guesser: Guesser) -> None:
+        """Fill a step of answers with guesses, where pages are left for them."""
+        found = guesser.guess(list(plan.chosen), min(plan.n_left, plan.n_rows_left))
+        for sequence, guesses in found.items():
+            n_known = len(sequence.tokens)
+            if self.waiting or not self.holdings.extend(sequence, n_known + len(guesses)):
+                guesses = guesses[: len(sequence.pages) * PAGE_LEN - n_known]
+            if guesses:
+                plan.guesses[sequence] = guesses
 
     def _is_under_way(self, plan: Plan, sequence: Sequence) -> bool:
         """Whether the step computes for another what `sequence` needs next."""

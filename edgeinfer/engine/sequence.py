@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from edgeinfer.engine.account import Account
 from edgeinfer.engine.sampler import Sampled
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
@@ -39,6 +40,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "account",
         "all_rows",
         "arrival",
         "deadline_s",
@@ -47,9 +49,11 @@ class Sequence:
         "generate_s",
         "keys",
         "max_tokens",
+        "n_accepted",
         "n_cached",
+        "n_chosen",
         "n_computed",
-        "n_generate_steps",
+        "n_guessed",
         "n_logprobs",
         "n_passed_over",
         "n_prompt",
@@ -103,7 +107,10 @@ class Sequence:
         self.error: BaseException | None = None
         self.prompt_s = 0.0
         self.generate_s = 0.0
-        self.n_generate_steps = 0
+        self.n_chosen = 0  # tokens of the answer, and the one that ended it
+        self.n_guessed = 0  # tokens that were computed before it was known that they come
+        self.n_accepted = 0  # of them, those that came
+        self.account: Account | None = None  # of guesses at its tokens, if any were to be made
 
     @property
     def n_due(self) -> int:

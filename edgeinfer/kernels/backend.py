@@ -163,9 +163,13 @@ class Executable(Protocol):
 
 
 class Backend(Protocol):
-    """A way to run programs."""
+    """A way to run programs.
+
+    `is_bit_exact`: a token's logits do not depend on what else is in its step.
+    """
 
     name: str
+    is_bit_exact: bool
 
     def why_unavailable(self) -> str | None:
         """Return why it cannot run here, or None if it can."""

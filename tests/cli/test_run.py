@@ -124,6 +124,9 @@ def test_load_flags(models, model_file):
     assert (options["n_threads"], options["n_ctx"], options["backend"]) == (3, 99, "native")
     assert options["n_threads_batch"] is None
     assert options["kv_type"] == "q8_0"
+    assert options["speculate"] == "auto"
+    assert main(["run", model_file, "-p", "x", "--no-speculate"]) == 0
+    assert models[1].load_options["speculate"] is False
 
 
 @pytest.mark.parametrize("flag", ["-tb", "--threads-batch"])

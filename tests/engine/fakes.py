@@ -6,6 +6,7 @@ a skipped token changes every later row.
 
 import threading
 from collections.abc import Sequence as Ids
+from itertools import cycle
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Event, Finished, Token
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sequence import Sequence
+from edgeinfer.engine.speculation import Guesser
 from edgeinfer.errors import CancelledError
 from edgeinfer.kernels.backend import PAGE_LEN, Batch, Cancel, Limits, check_batch
 
@@ -94,9 +96,38 @@ class Argmax:
         return Sampled(self.sample(logits, history, position), -1.0, ((0, -1.0),) * n_top)
 
 
-def make_engine(*, n_ctx: int = 512, n_pages: int = 16, n_batch: int = 64) -> Engine:
+class Prophet:
+    """Guess what sequences go on with: so many right tokens in turns, and two wrong ones.
+
+    `answers`: by prompt, all tokens of the answer.
+    """
+
+    def __init__(self, answers: dict[tuple[int, ...], list[int]], n_right: Ids[int]) -> None:
+        self.answers = answers
+        self.n_right = cycle(n_right)
+        self.n_guesses = 0
+
+    def guess(self, sequences: list[Sequence], n_left: int) -> dict[Sequence, list[int]]:
+        guesses = {}
+        for sequence in sequences:
+            to_come = self.answers[tuple(sequence.tokens[: sequence.n_prompt])]
+            room = sequence.max_tokens - sequence.n_generated - 1
+            n_right = next(self.n_right)
+            right = to_come[sequence.n_generated :][:n_right]
+            wrong = [(id + 1) % N_VOCAB for id in to_come[sequence.n_generated + n_right :][:2]]
+            guesses[sequence] = [*right, *wrong][: min(room, n_left)]
+            n_left -= len(guesses[sequence])
+        return guesses
+
+    def record(self, gained: dict[Sequence, int], n_guesses: int, step_s: float) -> None:
+        self.n_guesses += n_guesses
+
+
+def make_engine(
+    *, n_ctx: int = 512, n_pages: int = 16, n_batch: int = 64, guesser: Guesser | None = None
+) -> Engine:
     limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=n_batch)
-    return Engine(FakeExecutable(limits), limits)
+    return Engine(FakeExecutable(limits), limits, guesser=guesser)
 
 
 def make_sequence(tokens: Ids[int], *, max_tokens: int = 8, **options: object) -> Sequence:

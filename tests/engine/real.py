@@ -7,6 +7,7 @@ from typing import Any
 
 from edgeinfer.arch import build_program
 from edgeinfer.engine.engine import Engine
+from edgeinfer.engine.speculation import Guesser
 from edgeinfer.kernels.backend import Limits, choose
 from tests.arch import tiny
 
@@ -28,7 +29,7 @@ class Recorder:
 @contextmanager
 def real_engine(
     folder: Path, *, arch: str = "llama", n_pages: int = 64, n_batch: int = 128,
-    kv_type: str = "f16", n_threads: int = 1, **keys: Any,
+    kv_type: str = "f16", n_threads: int = 1, guesser: Guesser | None = None, **keys: Any,
 ) -> Iterator[Engine]:  # fmt: skip
     """Compile a tiny model; `keys` are metadata, as tests/arch/tiny.py takes them."""
     limits = Limits(
@@ -38,6 +39,6 @@ def real_engine(
         program = build_program(file.metadata, file.tensors, n_ctx=N_CTX)
         executable = choose("native").compile(program, file.tensors, limits)
         try:
-            yield Engine(executable, limits, window=program.window)
+            yield Engine(executable, limits, window=program.window, guesser=guesser)
         finally:
             executable.close()

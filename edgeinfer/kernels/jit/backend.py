@@ -22,6 +22,7 @@ class JitBackend:
     """The backend of kernels compiled on this machine, at first use, by numba."""
 
     name = "jit"
+    is_bit_exact = True
 
     def why_unavailable(self) -> str | None:
         """Return what is missing, or None."""

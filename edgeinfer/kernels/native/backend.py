@@ -38,6 +38,7 @@ class NativeBackend:
     """The backend of the compiled kernels."""
 
     name = "native"
+    is_bit_exact = True
 
     def why_unavailable(self) -> str | None:
         """Return why the kernels cannot run here, or None."""

@@ -123,6 +123,7 @@ class ReferenceBackend:
     """Compile programs to closures over NumPy arrays."""
 
     name = "reference"
+    is_bit_exact = False
 
     def why_unavailable(self) -> str | None:
         """Return None: it runs wherever NumPy does."""

@@ -14,6 +14,7 @@ from edgeinfer.errors import (
     ModelNotFoundError,
     NonFiniteError,
     ResourceError,
+    SessionError,
     TemplateError,
     UnsupportedModelError,
 )
@@ -22,6 +23,7 @@ from edgeinfer.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from edgeinfer.completion import Completion
+    from edgeinfer.llm.keeping import Session
     from edgeinfer.model import Model, load
     from edgeinfer.sizing import Estimate, estimate
     from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer
@@ -43,6 +45,8 @@ __all__ = [
     "ModelNotFoundError",
     "NonFiniteError",
     "ResourceError",
+    "Session",
+    "SessionError",
     "TemplateError",
     "Tokenizer",
     "UnsupportedModelError",
@@ -56,6 +60,7 @@ _HOME = {
     "Completion": "edgeinfer.completion",
     "Estimate": "edgeinfer.sizing",
     "Model": "edgeinfer.model",
+    "Session": "edgeinfer.llm.keeping",
     "Tokenizer": "edgeinfer.text.tokenizer",
     "estimate": "edgeinfer.sizing",
     "load": "edgeinfer.model",

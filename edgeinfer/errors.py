@@ -4,6 +4,7 @@ EdgeInferError
 ├── ModelFormatError          a model file is broken, truncated or contradicts itself
 │   └── MissingTensorError    the file lacks tensors its architecture needs, or has them misshapen
 ├── UnsupportedModelError     the file is sound but needs something edgeinfer does not have
+├── SessionError              a saved session is broken, or of another model or kind of keys
 ├── ModelNotFoundError        no file, catalogue name or repository answers to the given name
 ├── InvalidParameterError     a caller's value is outside its range
 │   └── ContextOverflowError  a prompt does not fit the context
@@ -35,6 +36,11 @@ class MissingTensorError(ModelFormatError):
 
 
 class UnsupportedModelError(EdgeInferError):
+    exit_code = 3
+    http_status = 400
+
+
+class SessionError(EdgeInferError):
     exit_code = 3
     http_status = 400
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, Literal
 
 from edgeinfer import packing
@@ -26,7 +27,9 @@ from edgeinfer.llm import Model
 from edgeinfer.loader.catalogue import CATALOGUE
 from edgeinfer.loader.fingerprint import fingerprint
 from edgeinfer.loader.gguf import GgufFile, open_gguf
+from edgeinfer.loader.kv_file import Binding
 from edgeinfer.loader.metadata import Metadata
+from edgeinfer.loader.prefixes import find as find_prefixes
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.program.program import Program
 from edgeinfer.quant.packed import PackedMatrix
@@ -83,6 +86,7 @@ def load(
     backend: str = "auto",
     pack: Literal["auto", "write", False] = "auto",
     speculate: Literal["auto", False] = "auto",
+    prefixes: bool = True,
     progress: LoadProgress | None = None,
 ) -> Model:
     """Make a model ready from a GGUF file.
@@ -107,6 +111,8 @@ def load(
         speculate: "auto" guesses ahead where an answer repeats what stood before, and checks
             several tokens in a step where that is found to be faster; False makes one token a step.
             The answers are the same bit for bit.
+        prefixes: read prompts on from the prefix files that `edgeinfer cache build` or
+            `keep_prefix` made for this model, where one begins like them.
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is
             "download", "pack" or "weights". What it raises ends the load.
 
@@ -165,15 +171,32 @@ def load(
         return tokenizer
 
     executable, tokenizer = _side_by_side(compile_program, build_tokenizer, cancel)
+    binding = _binding(file, program, executable, limits)
     engine = Engine(
         executable,
         limits,
         budget=replace(budget, page_bytes=executable.state_bytes // limits.n_pages),
-        fingerprint=fingerprint(file.parts) + f"{kernels.name} {kv_type} {activations}".encode(),
+        fingerprint=binding.digest().encode(),
         window=program.window,
         guesser=Speculation(n_ctx) if speculate and _may_guess(program, kernels) else None,
+        stored=find_prefixes(binding, executable.page_bytes) if prefixes else (),
     )
-    return Model(file, tokenizer, engine, defaults, load_s=time.perf_counter() - started_s)
+    load_s = time.perf_counter() - started_s
+    return Model(file, tokenizer, engine, defaults, load_s=load_s, binding=binding)
+
+
+def _binding(file: GgufFile, program: Program, executable: Executable, limits: Limits) -> Binding:
+    """Return all that decides the keys and values of tokens, and how they are laid out."""
+    digest = blake2b(program.print().partition("\n")[2].encode(), digest_size=16)
+    for constant in program.constants:
+        digest.update(constant.values.tobytes())
+    return Binding(
+        model=fingerprint(file.parts).hex(),
+        program=digest.hexdigest(),
+        kv_type=limits.kv_type,
+        activations=limits.activations,
+        layout=executable.page_layout,
+    )
 
 
 def sampling_defaults(path_or_name: str | os.PathLike[str], metadata: Metadata) -> SamplingParams:

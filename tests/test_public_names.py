@@ -29,6 +29,8 @@ def test_public_names_are_these_and_sorted() -> None:
         "ModelNotFoundError",
         "NonFiniteError",
         "ResourceError",
+        "Session",
+        "SessionError",
         "TemplateError",
         "Tokenizer",
         "UnsupportedModelError",

@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "Complete one prompt and print the text.",
     "pull": "Download a model and print the path of its file.",
     "pack": "Keep a model's weights laid out, so that it loads at once.",
+    "cache": "Keep what models read of a prompt's beginning, for all processes.",
     "plan": "Say whether a model fits this machine, and how fast it could be.",
     "inspect": "Show what a GGUF file holds.",
     "bench": "Measure the speed of a model on this machine.",

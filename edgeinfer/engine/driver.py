@@ -13,15 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn, TypeVar
 
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Event, Finished, Rows
-from edgeinfer.engine.handle import Channel, Handle, PromptProgress
+from edgeinfer.engine.handle import POLL_S, Channel, Handle, PromptProgress
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.errors import BackendError, CancelledError, InvalidParameterError, ModelClosedError
 
 MOST_UNREAD: Final = 48  # events a slow reader may leave before its sequence pauses
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +56,7 @@ class Driver:
         Raises what `Engine.check` raises, InvalidParameterError for a timeout that is not above 0,
         ModelClosedError after `close`, BackendError in a forked child, where there is no thread.
         """
-        self.check_process()
-        if self._closed:
-            raise ModelClosedError("model is closed; load it again")
-        if threading.current_thread() is self._thread:
-            raise InvalidParameterError(
-                "model: found a request from within another one's logits processor, which would "
-                "wait for itself (need another thread, or another model)"
-            )
+        self._check_may_wait()
         self._engine.check(sequence.tokens, max_tokens=sequence.max_tokens)
         if timeout_s is not None:
             if not (timeout_s > 0 and math.isfinite(timeout_s)):
@@ -70,6 +65,22 @@ class Driver:
         handle = Handle(sequence, self, progress=progress)
         self._commands.put(partial(self._start, sequence, handle.channel))
         return handle
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run `function` on the engine's thread, between two steps, and return what it returns.
+
+        Raises what it raises, and what `submit` raises for a driver that is not there.
+        """
+        self._check_may_wait()
+        answers: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
+        self._commands.put(partial(_answer, function, answers))
+        while True:
+            stopped = self.is_stopped  # asked first: the answer may have come before it did
+            try:
+                return answers.get(timeout=POLL_S)()
+            except queue.Empty:
+                if stopped:
+                    raise ModelClosedError("model was closed meanwhile") from None
 
     @property
     def is_stopped(self) -> bool:
@@ -104,6 +115,17 @@ class Driver:
             raise BackendError(
                 "model: loaded by another process: threads do not survive fork; load the model "
                 "in this process, or start it with the 'spawn' method"
+            )
+
+    def _check_may_wait(self) -> None:
+        """Raise unless the caller may wait for the thread."""
+        self.check_process()
+        if self._closed:
+            raise ModelClosedError("model is closed; load it again")
+        if threading.current_thread() is self._thread:
+            raise InvalidParameterError(
+                "model: found a request from within another one's logits processor, which would "
+                "wait for itself (need another thread, or another model)"
             )
 
     def _main(self) -> None:
@@ -196,6 +218,19 @@ class Driver:
                     sequence.paused = False
         for sequence in unreachable:
             self._finish(sequence, "cancelled")
+
+
+def _answer(function: Callable[[], T], answers: "queue.SimpleQueue[Callable[[], T]]") -> None:
+    try:
+        result = function()
+    except BaseException as error:
+        answers.put(partial(_raise, error))
+    else:
+        answers.put(lambda: result)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _most_unread(event: Event) -> int:

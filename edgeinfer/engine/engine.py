@@ -21,6 +21,7 @@ from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.scheduler import Plan, Scheduler, Work
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.engine.speculation import Guesser
+from edgeinfer.engine.storing import Storage, Stored
 from edgeinfer.errors import (
     CancelledError,
     ContextOverflowError,
@@ -45,10 +46,11 @@ class Engine:
         fingerprint: bytes = b"",
         window: int = 0,
         guesser: Guesser | None = None,
+        stored: Ids[Stored] = (),
     ) -> None:
         """Take what the pages may take (everything, if not given), a fingerprint of all that
-        decides the keys and values of tokens, the longest window, 0 where a layer has none, and
-        who guesses at what answers go on with, if anybody does.
+        decides the keys and values of tokens, the longest window, 0 where a layer has none, who
+        guesses at what answers go on with, if anybody does, and prefixes that are kept elsewhere.
         """
         self.executable = executable
         self.limits = limits
@@ -60,6 +62,7 @@ class Engine:
             n_kept=budget.n_kept if budget else limits.n_pages,
             window=window,
         )
+        self.storage = Storage(holdings, executable, stored)
         self.pace = Pace(limits.n_batch)
         self._guesser = guesser
         self.scheduler = Scheduler(
@@ -103,6 +106,8 @@ class Engine:
 
     def add(self, sequence: Sequence) -> None:
         """Let a checked sequence take part from the next step on."""
+        if not sequence.all_rows:
+            self.storage.provide(sequence.tokens)
         self.scheduler.add(sequence)
 
     def step(self) -> Iterator[Event]:

@@ -132,7 +132,7 @@ class Executable(Protocol):
     weights_bytes: int
     state_bytes: int
     page_bytes: int
-    page_layout: str  # names how a page's bytes are laid out; rises with every change of it
+    page_layout: str  # names how a KV type's page is laid out; another name with every change
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step and return the logits of the wanted rows, `(R, n_vocab)` float32.

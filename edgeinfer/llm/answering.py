@@ -14,7 +14,7 @@ from edgeinfer.engine.scoring import score
 from edgeinfer.engine.sequence import Sequence
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.llm.conversation import fit_messages
-from edgeinfer.llm.holding import HeldModel
+from edgeinfer.llm.keeping import KeepingModel
 from edgeinfer.overflow import Room, Shift, checked_overflow, room_of, without_middle
 from edgeinfer.request import (
     DRY_BREAKERS,
@@ -36,7 +36,7 @@ Messages = Ids[Mapping[str, Any]]
 Opening = Callable[[Mapping[str, Any]], CompletionStream]
 
 
-class AnsweringModel(HeldModel):
+class AnsweringModel(KeepingModel):
     """A model that answers whoever waits for it."""
 
     _breakers: tuple[tuple[str, ...], tuple[tuple[int, ...], ...]] | None = None  # the last ones

@@ -19,6 +19,7 @@ from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.engine.sequence import Sequence
 from edgeinfer.errors import ModelClosedError, NonFiniteError
 from edgeinfer.loader.gguf import GgufFile
+from edgeinfer.loader.kv_file import UNBOUND, Binding
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.request import token_ids
 from edgeinfer.text.tokenizer import Tokenizer
@@ -37,8 +38,10 @@ class HeldModel:
         sampling_defaults: SamplingParams,
         *,
         load_s: float = 0.0,
+        binding: Binding = UNBOUND,
     ) -> None:
-        """Own `file` and `engine` from here on."""
+        """Own `file` and `engine` from here on; `binding` is that of what is kept on disk."""
+        self._binding = binding
         self._file = file
         self._engine = engine
         self._load_s = load_s

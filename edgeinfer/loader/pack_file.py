@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.errors import ModelFormatError
+from edgeinfer.loader.fields import FieldReader, open_unfollowed, padded, text_field, write_all
 from edgeinfer.loader.mapped import display
 from edgeinfer.quant.packed import MatrixKey, MatrixToPack, PackedMatrix
 
@@ -71,10 +72,10 @@ def plan(
     places, at = [], 0
     for matrix in matrices:
         places.append(Place(matrix.key, at, matrix.n_bytes))
-        at = _padded(at + matrix.n_bytes, ALIGNMENT)
+        at = padded(at + matrix.n_bytes, ALIGNMENT)
     end = places[-1].offset + places[-1].n_bytes if places else 0
     header = Header(fingerprint, layout, source, tuple(places), 0, 0)
-    data_start = _padded(len(_encode(header)), HUGE_PAGE)
+    data_start = padded(len(_encode(header)), HUGE_PAGE)
     return Header(fingerprint, layout, source, tuple(places), data_start, data_start + end)
 
 
@@ -87,7 +88,7 @@ def write(
         file.write(_encode(header))
         at = header.data_start
         for chunk in _chunks(header, matrices):
-            _write_all(descriptor, chunk, at)
+            write_all(descriptor, chunk, at)
             at += len(chunk)
             if progress:
                 progress(at - header.data_start, header.n_bytes - header.data_start)
@@ -140,11 +141,7 @@ class _Opened:
     """An open pack file whose header is sound and whose size is what the header says."""
 
     def __init__(self, path: Path) -> None:
-        # A link could point anywhere, and the open of a FIFO would wait.
-        flags = os.O_RDONLY
-        for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
-            flags |= getattr(os, name, 0)
-        self.descriptor = os.open(path, flags)
+        self.descriptor = open_unfollowed(path)
         try:
             status = os.fstat(self.descriptor)
             where = display(path)
@@ -176,10 +173,10 @@ def _check_file(where: str, status: os.stat_result) -> None:
 def _encode(header: Header) -> bytes:
     """Return the header's bytes with their checksum."""
     body = bytearray()
-    body += _text(header.layout, "<H") + _text(header.source, "<I")
+    body += text_field(header.layout, "<H") + text_field(header.source, "<I")
     for place in header.places:
         key = place.key
-        body += _text(key.name, "<H") + _text(key.format, "<H")
+        body += text_field(key.name, "<H") + text_field(key.format, "<H")
         body += _PLACE.pack(key.n_matrices, key.n_rows, key.n_columns, place.offset, place.n_bytes)
     n_bytes = _PREFIX.size + len(body)
 
@@ -211,13 +208,13 @@ def _decode(where: str, descriptor: int, file_bytes: int) -> Header:
     body = os.pread(descriptor, n_bytes - _PREFIX.size, _PREFIX.size)
     if checksum != _checksum(prefix[:_CHECKSUM_AT] + bytes(32), body):
         raise ModelFormatError(f"{where}: the checksum of the header is wrong; it is damaged")
-    reader = _Reader(where, body)
+    reader = FieldReader(body, lambda what: ModelFormatError(f"{where}: pack header: {what}"))
     layout, source = reader.text("<H"), reader.text("<I")
     places = tuple(_places(reader, n_matrices, file_bytes - data_start))
     return Header(fingerprint, layout, source, places, data_start, file_bytes)
 
 
-def _places(reader: "_Reader", n_matrices: int, data_bytes: int) -> Iterator[Place]:
+def _places(reader: FieldReader, n_matrices: int, data_bytes: int) -> Iterator[Place]:
     end = 0
     names = set()
     for _ in range(n_matrices):
@@ -235,33 +232,6 @@ def _places(reader: "_Reader", n_matrices: int, data_bytes: int) -> Iterator[Pla
         yield Place(MatrixKey(name, fmt, *shape), offset, n_bytes)
     if reader.left:
         raise reader.error(f"found {reader.left} bytes after the last matrix (need none)")
-
-
-class _Reader:
-    """Take fields off the header's bytes, front to back."""
-
-    def __init__(self, where: str, body: bytes) -> None:
-        self._where, self._body, self._at = where, body, 0
-
-    @property
-    def left(self) -> int:
-        return len(self._body) - self._at
-
-    def error(self, what: str) -> ModelFormatError:
-        return ModelFormatError(f"{self._where}: pack header: {what}")
-
-    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        return form.unpack(self._take(form.size))
-
-    def text(self, length_form: str) -> str:
-        (n_bytes,) = self.unpack(struct.Struct(length_form))
-        return self._take(n_bytes).decode("utf-8", "surrogateescape")
-
-    def _take(self, n_bytes: int) -> bytes:
-        if n_bytes > self.left:
-            raise self.error(f"found a field of {n_bytes} bytes where {self.left} are left")
-        self._at += n_bytes
-        return self._body[self._at - n_bytes : self._at]
 
 
 def _chunks(header: Header, matrices: Sequence[MatrixToPack]) -> Iterator[memoryview]:
@@ -288,23 +258,8 @@ def _pieces(header: Header, matrices: Sequence[MatrixToPack]) -> Iterator[memory
         end = place.offset + place.n_bytes
 
 
-def _write_all(descriptor: int, data: memoryview, at: int) -> None:
-    while data:
-        n = os.pwrite(descriptor, data, at)
-        data, at = data[n:], at + n
-
-
 def _checksum(*parts: bytes) -> bytes:
     digest = blake2b(digest_size=32, person=b"edgeinfer-pack")
     for part in parts:
         digest.update(part)
     return digest.digest()
-
-
-def _text(text: str, length_form: str) -> bytes:
-    data = text.encode("utf-8", "surrogateescape")
-    return struct.pack(length_form, len(data)) + data
-
-
-def _padded(n_bytes: int, alignment: int) -> int:
-    return -(-n_bytes // alignment) * alignment

@@ -29,7 +29,7 @@ class FakeExecutable:
     weights_bytes = 0
     state_bytes = 0
     page_bytes = 8 * PAGE_LEN
-    page_layout = "fake 1"
+    page_layout = "fake-1"
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits

@@ -76,7 +76,7 @@ class JitExecutable:
         self._logits = values[logits.id]
         self.state_bytes = sum(page.n_bytes for page in pages.values())
         self.page_bytes = self.state_bytes // self._limits.n_pages
-        self.page_layout = "jit 1 f16"
+        self.page_layout = "jit-1"
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""

@@ -44,7 +44,7 @@ class NativeExecutable:
         self.state_bytes = int(lib.ei_exec_state_bytes(executor))
         self.work_bytes = int(lib.ei_exec_work_bytes(executor))
         self.page_bytes = self.state_bytes // limits.n_pages
-        self.page_layout = f"native 1 {limits.kv_type}"
+        self.page_layout = "native-1"  # beside the KV type
         n_bytes = 4 * limits.n_batch * n_vocab
         memory = ffi.buffer(lib.ei_exec_logits(executor), n_bytes)
         self._logits = np.frombuffer(memory, np.float32).reshape(-1, n_vocab)

@@ -41,7 +41,7 @@ class ReferenceExecutable:
         self.n_vocab = program.n_vocab
         self.state_bytes = sum(kv.n_bytes for kv in pages.values())
         self.page_bytes = self.state_bytes // limits.n_pages
-        self.page_layout = "reference 1 f32"
+        self.page_layout = "reference-1"
         source = Source(program, weights, pages)
         self._kernels: list[Kernel] = [compile_op(op, source) for op in program.ops]
         self._dying = _last_uses(program)

@@ -1,0 +1,165 @@
+"""Restored is continued, to the bit; a refused file changes nothing; prefixes serve any process."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import edgeinfer
+from edgeinfer.errors import InvalidParameterError, ResourceError, SessionError
+from tests.fake_llm import make_model
+
+FIRST = [{"role": "user", "content": "Tell me two things about the colour of the sea."}]
+NEXT = {"role": "user", "content": "And a third one?"}
+OPTIONS = {"max_tokens": 12, "temperature": 0.7, "seed": 5, "logprobs": 4}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smollm2_path: Path) -> Path:
+    monkeypatch.setenv("EDGEINFER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("EDGEINFER_PREFIX_MAX_BYTES", raising=False)
+    return tmp_path / "cache"
+
+
+def same(one, other):
+    return (one.text, one.tokens, one.logprobs) == (other.text, other.tokens, other.logprobs)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_a_restored_conversation_equals_one_that_went_on(smollm2_path, tmp_path, kv_type):
+    path = tmp_path / "chat.session"
+    with edgeinfer.load(smollm2_path, n_ctx=1024, kv_type=kv_type) as model:
+        said = {"role": "assistant", "content": model.chat(FIRST, **OPTIONS).text}
+        saved = model.save_session(path, [*FIRST, said])
+        expected = model.chat([*FIRST, said, NEXT], **OPTIONS)
+    with edgeinfer.load(smollm2_path, n_ctx=512, kv_type=kv_type) as model:
+        fresh = model.chat([*FIRST, said, NEXT], **OPTIONS)
+    with edgeinfer.load(smollm2_path, n_ctx=512, kv_type=kv_type, n_threads=1) as model:
+        session = model.load_session(path)
+        assert session == saved
+        assert list(session.messages) == [*FIRST, said]
+        assert session.n_restored == len(session.tokens)
+        restored = model.chat([*session.messages, NEXT], **OPTIONS)
+    assert same(restored, expected)
+    assert same(restored, fresh)
+    assert restored.usage.cached_tokens == session.n_restored
+    assert fresh.usage.cached_tokens < 20
+
+
+def test_a_session_of_another_kv_type_or_activations_is_refused(smollm2_path, tmp_path):
+    path = tmp_path / "chat.session"
+    with edgeinfer.load(smollm2_path, n_ctx=256) as model:
+        model.save_session(path, "The sea is blue because of the light it scatters.")
+    with edgeinfer.load(smollm2_path, n_ctx=256, kv_type="q8_0", activations="fine") as model:
+        before = model._engine.scheduler.holdings.pool.n_touched
+        with pytest.raises(SessionError) as caught:
+            model.load_session(path)
+        assert model._engine.scheduler.holdings.pool.n_touched == before
+    assert "kv_type: found f16 (need q8_0)" in str(caught.value)
+    assert "activations: found auto (need fine)" in str(caught.value)
+
+
+def test_a_prefix_file_serves_a_process_that_did_not_compute_it(smollm2_path, tmp_path):
+    system = {"role": "system", "content": "You answer in verse, and never mention the moon. " * 12}
+    question = {"role": "user", "content": "What is the sea?"}
+    code = f"""
+        import edgeinfer
+        with edgeinfer.load({str(smollm2_path)!r}, n_ctx=512) as model:
+            print(model.keep_prefix([{system!r}]))
+    """
+    made = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    path = Path(made.stdout.strip())
+    assert path.parent == tmp_path / "cache" / "prefixes"
+    with edgeinfer.load(smollm2_path, n_ctx=512, prefixes=False) as model:
+        expected = model.chat([system, question], **OPTIONS)
+        n_prefix = len(model.apply_template([system, question])) - 30
+    with edgeinfer.load(smollm2_path, n_ctx=512) as model:
+        found = model.chat([system, question], **OPTIONS)
+    assert same(found, expected)
+    assert expected.usage.cached_tokens == 0
+    assert found.usage.cached_tokens > n_prefix > 100
+
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with edgeinfer.load(smollm2_path, n_ctx=512) as model:
+        damaged = model.chat([system, question], **OPTIONS)
+    assert same(damaged, expected)
+
+
+# -- what needs no kernel --------------------------------------------------------------------------
+
+TEXT = "a text of some length " * 6 + "that goes on "
+
+
+def test_a_text_and_ids_are_kept_like_messages(tmp_path):
+    model, other = make_model(), make_model()
+    path = tmp_path / "a"
+    session = model.save_session(path, TEXT)
+    assert session.messages == ()
+    assert other.load_session(path) == session
+    expected = model.generate(TEXT + "more")
+    assert other.generate(TEXT + "more").usage.cached_tokens >= len(TEXT)
+    assert other.generate(TEXT + "more").tokens == expected.tokens
+    ids = model.tokenize(TEXT)
+    assert model.save_session(path, iter(ids)).tokens == tuple(ids)  # replaces its like
+
+
+def test_a_damaged_session_leaves_the_model_as_it_was(tmp_path):
+    model, path = make_model(), tmp_path / "a"
+    model.save_session(path, TEXT)
+    data = path.read_bytes()
+    other = make_model()
+    for at in (20, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        with pytest.raises(SessionError, match=str(path)):
+            other.load_session(path)
+    os.truncate(path, len(data) - 100)
+    with pytest.raises(SessionError):
+        other.load_session(path)
+    assert other._engine.scheduler.holdings.pool.n_touched == 0
+    assert other.generate(TEXT).usage.cached_tokens == 0
+
+
+def test_other_files_are_not_replaced(tmp_path):
+    path = tmp_path / "letter.txt"
+    path.write_text("dear aunt")
+    with pytest.raises(SessionError, match="choose another name"):
+        make_model().save_session(path, TEXT)
+    assert path.read_text() == "dear aunt"
+    with pytest.raises(SessionError, match="cannot be written"):
+        make_model().save_session(tmp_path / "none" / "a", TEXT)
+    with pytest.raises(SessionError, match="No such file"):
+        make_model().load_session(tmp_path / "none")
+    assert [p.name for p in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_conversation_that_json_cannot_hold_is_refused(tmp_path):
+    with pytest.raises(InvalidParameterError, match="JSON"):
+        make_model().save_session(tmp_path / "a", [{"role": "user", "content": {1, 2}}])
+
+
+def test_a_saved_session_leaves_no_page_behind(tmp_path):
+    model = make_model()
+    for n in range(3):
+        model.save_session(tmp_path / str(n), TEXT[: 40 + 30 * n])
+        model.load_session(tmp_path / str(n))
+    holdings = model._engine.scheduler.holdings
+    assert holdings.n_available == holdings.pool.n_pages
+
+
+def test_prefix_files_keep_to_their_cap(cache):
+    model = make_model()
+    first = model.keep_prefix(TEXT)
+    assert model.keep_prefix(TEXT) == first
+    room = first.stat().st_size + 1000
+    os.utime(first, (1, 1))
+    second = model.keep_prefix("another text " * 10, most_bytes=room)
+    assert [p.name for p in (cache / "prefixes").glob("*.prefix")] == [second.name]
+    with pytest.raises(ResourceError, match="EDGEINFER_PREFIX_MAX_BYTES"):
+        model.keep_prefix(TEXT, most_bytes=100)
+    assert second.exists()

@@ -5,6 +5,7 @@ from pathlib import Path
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import ModelClosedError, ResourceError
 from edgeinfer.llm import Model
+from edgeinfer.loader.kv_file import UNBOUND
 from tests.engine.fakes import N_VOCAB, make_engine
 
 PIECES = [bytes([32 + id]) for id in range(N_VOCAB - 5)]
@@ -67,6 +68,6 @@ class FakeFile:
         self.closed += 1
 
 
-def make_model(*, add_bos=False, **engine_options):
-    engine = make_engine(**engine_options)
-    return Model(FakeFile(), FakeTokenizer(add_bos), engine, SamplingParams(), load_s=1.5)
+def make_model(*, add_bos=False, binding=UNBOUND, **engine_options):
+    engine, tokenizer = make_engine(**engine_options), FakeTokenizer(add_bos)
+    return Model(FakeFile(), tokenizer, engine, SamplingParams(), load_s=1.5, binding=binding)

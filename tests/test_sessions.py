@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import edgeinfer
 from edgeinfer.errors import InvalidParameterError, ResourceError, SessionError
+from edgeinfer.loader.kv_file import Binding
 from tests.fake_llm import make_model
 
 FIRST = [{"role": "user", "content": "Tell me two things about the colour of the sea."}]
@@ -18,7 +20,7 @@ OPTIONS = {"max_tokens": 12, "temperature": 0.7, "seed": 5, "logprobs": 4}
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smollm2_path: Path) -> Path:
+def cache(smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGEINFER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("EDGEINFER_PREFIX_MAX_BYTES", raising=False)
     return tmp_path / "cache"
@@ -35,8 +37,6 @@ def test_a_restored_conversation_equals_one_that_went_on(smollm2_path, tmp_path,
         said = {"role": "assistant", "content": model.chat(FIRST, **OPTIONS).text}
         saved = model.save_session(path, [*FIRST, said])
         expected = model.chat([*FIRST, said, NEXT], **OPTIONS)
-    with edgeinfer.load(smollm2_path, n_ctx=512, kv_type=kv_type) as model:
-        fresh = model.chat([*FIRST, said, NEXT], **OPTIONS)
     with edgeinfer.load(smollm2_path, n_ctx=512, kv_type=kv_type, n_threads=1) as model:
         session = model.load_session(path)
         assert session == saved
@@ -44,26 +44,11 @@ def test_a_restored_conversation_equals_one_that_went_on(smollm2_path, tmp_path,
         assert session.n_restored == len(session.tokens)
         restored = model.chat([*session.messages, NEXT], **OPTIONS)
     assert same(restored, expected)
-    assert same(restored, fresh)
     assert restored.usage.cached_tokens == session.n_restored
-    assert fresh.usage.cached_tokens < 20
-
-
-def test_a_session_of_another_kv_type_or_activations_is_refused(smollm2_path, tmp_path):
-    path = tmp_path / "chat.session"
-    with edgeinfer.load(smollm2_path, n_ctx=256) as model:
-        model.save_session(path, "The sea is blue because of the light it scatters.")
-    with edgeinfer.load(smollm2_path, n_ctx=256, kv_type="q8_0", activations="fine") as model:
-        before = model._engine.scheduler.holdings.pool.n_touched
-        with pytest.raises(SessionError) as caught:
-            model.load_session(path)
-        assert model._engine.scheduler.holdings.pool.n_touched == before
-    assert "kv_type: found f16 (need q8_0)" in str(caught.value)
-    assert "activations: found auto (need fine)" in str(caught.value)
 
 
 def test_a_prefix_file_serves_a_process_that_did_not_compute_it(smollm2_path, tmp_path):
-    system = {"role": "system", "content": "You answer in verse, and never mention the moon. " * 12}
+    system = {"role": "system", "content": "You answer in verse, and never mention the moon. " * 9}
     question = {"role": "user", "content": "What is the sea?"}
     code = f"""
         import edgeinfer
@@ -82,13 +67,7 @@ def test_a_prefix_file_serves_a_process_that_did_not_compute_it(smollm2_path, tm
         found = model.chat([system, question], **OPTIONS)
     assert same(found, expected)
     assert expected.usage.cached_tokens == 0
-    assert found.usage.cached_tokens > n_prefix > 100
-
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with edgeinfer.load(smollm2_path, n_ctx=512) as model:
-        damaged = model.chat([system, question], **OPTIONS)
-    assert same(damaged, expected)
+    assert found.usage.cached_tokens > n_prefix > 80
 
 
 # -- what needs no kernel --------------------------------------------------------------------------
@@ -102,11 +81,25 @@ def test_a_text_and_ids_are_kept_like_messages(tmp_path):
     session = model.save_session(path, TEXT)
     assert session.messages == ()
     assert other.load_session(path) == session
-    expected = model.generate(TEXT + "more")
-    assert other.generate(TEXT + "more").usage.cached_tokens >= len(TEXT)
-    assert other.generate(TEXT + "more").tokens == expected.tokens
+    expected = model.generate(TEXT + "more", temperature=0)
+    found = other.generate(TEXT + "more", temperature=0)
+    assert found.usage.cached_tokens == len(TEXT)
+    assert found.tokens == expected.tokens
     ids = model.tokenize(TEXT)
     assert model.save_session(path, iter(ids)).tokens == tuple(ids)  # replaces its like
+
+
+def test_a_session_of_another_model_or_kv_type_is_refused(tmp_path):
+    bound = Binding(model="a", program="p", kv_type="f16", activations="auto", layout="fake-1")
+    path = tmp_path / "a"
+    make_model(binding=bound).save_session(path, TEXT)
+    make_model(binding=bound).load_session(path)
+    other = make_model(binding=replace(bound, model="b", kv_type="q8_0"))
+    with pytest.raises(SessionError) as caught:
+        other.load_session(path)
+    assert "model: found a (need b), kv_type: found f16 (need q8_0)" in str(caught.value)
+    assert "layout" not in str(caught.value)
+    assert other._engine.scheduler.holdings.pool.n_touched == 0
 
 
 def test_a_damaged_session_leaves_the_model_as_it_was(tmp_path):

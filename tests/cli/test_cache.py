@@ -41,10 +41,11 @@ def test_what_is_built_is_found_listed_and_cleared(system, smollm2_path, tmp_pat
 def test_a_plain_text_serves_run(system, smollm2_path, tmp_path, capsys):
     model = str(smollm2_path)
     assert main(["cache", "build", model, "-f", str(system), "-c", "512", "--plain"]) == 0
+    (path,) = files(tmp_path)
     with load(model, n_ctx=512) as loaded:
         usage = loaded.generate(TEXT + "Now", max_tokens=1).usage
         assert usage.prompt_tokens - usage.cached_tokens < 5
-    files(tmp_path)[0].write_bytes(b"damaged")
+    path.write_bytes(b"damaged")
     capsys.readouterr()
     assert main(["cache", "list"]) == 0
     assert "damaged" in capsys.readouterr().out

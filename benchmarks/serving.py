@@ -133,7 +133,7 @@ def main() -> None:
     rng = random.Random(1)
     rounds: dict[str, list[dict[str, float]]] = {}
     path = resolve(options.model)
-    with load(path, n_threads=options.threads, kv_type=options.kv_type) as model:
+    with load(path, n_threads=options.threads, kv_type=options.kv_type, speculate=False) as model:
         clock = Clock(model)
         answer_all(model, [ids(rng, model, 12)])
         for _ in range(options.repeat):

@@ -14,10 +14,11 @@ RESUMED: Final = 4  # a match of so many tokens goes on behind one that was repl
 WEIGHT: Final = 4.0  # of what is expected before anything was seen, in guesses
 MOST_SEEN: Final = 40.0  # guesses; then half of them are forgotten
 
-# least length of the match, and the share of right guesses to expect from it
-EXPECTED: Final = ((0, 0.3), (1, 0.5), (2, 0.3), (3, 0.4), (4, 0.5), (6, 0.6), (9, 0.75), (16, 0.9))
+# By the length of the match, from each of LEAST on: the share of right guesses in sampled prose.
+LEAST: Final = (0, 1, 2, 3, 4, 6, 9, 16)
+EXPECTED: Final = (0.15, 0.4, 0.4, 0.45, 0.45, 0.6, 0.8, 0.95)
 ROW_OF: Final = tuple(
-    max(row for row, (least, _) in enumerate(EXPECTED) if least <= n) for n in range(MOST_MATCH + 1)
+    max(row for row, least in enumerate(LEAST) if least <= n) for n in range(MOST_MATCH + 1)
 )
 
 
@@ -39,7 +40,7 @@ class Lookup:
         self._n_seen = 0
         self._source: int | None = None  # position of the token that is guessed next
         self.n_match = 0  # tokens before it that agree with the end
-        self._hits = [share * WEIGHT for _, share in EXPECTED]
+        self._hits = [share * WEIGHT for share in EXPECTED]
         self._trials = [WEIGHT] * len(EXPECTED)
 
     def read(self, tokens: Ids[int], *, n_given: int) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from edgeinfer.engine.lookup import Lookup
 
-LOAN: Final = 0.5  # plain steps that a sequence may lose before it has gained any
+LOAN: Final = 0.85  # plain steps that a sequence may lose before it has gained any
 SHARE: Final = 0.01  # of its time that it may lose besides
 MOST_SAVED: Final = 8.0  # plain steps of its gains that a sequence may lose again
 

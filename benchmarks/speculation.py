@@ -5,8 +5,9 @@
 
 Each text is answered with guesses and without, in turns and some times over (--repeat); the answers
 have to be equal. A ratio is the least time of the answer without them by the least with them, so
-more than 1 is faster; medians over rounds, of which each has a text of its own in `prose`. Aims: 1.7 for `edit`, never below 0.97 for `prose`. --cpu takes the CPU time of the process
-in place of the clock's, for a machine on which other work runs; it needs -t 1 to say anything.
+more than 1 is faster; medians over rounds, each of which has a text of its own in `prose`. Aims:
+1.7 for `edit`, never below 0.97 for `prose`. --cpu takes the CPU time of the process in place of
+the clock's, for a machine on which other work runs; it needs -t 1 to say anything.
 """
 
 import argparse

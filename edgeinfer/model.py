@@ -179,7 +179,7 @@ def load(
         fingerprint=binding.digest().encode(),
         window=program.window,
         guesser=Speculation(n_ctx) if speculate and _may_guess(program, kernels) else None,
-        stored=find_prefixes(binding, executable.page_bytes) if prefixes else (),
+        stored=find_prefixes(binding, PAGE_LEN, executable.page_bytes) if prefixes else (),
     )
     load_s = time.perf_counter() - started_s
     return Model(file, tokenizer, engine, defaults, load_s=load_s, binding=binding)

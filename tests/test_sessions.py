@@ -85,6 +85,8 @@ def test_a_text_and_ids_are_kept_like_messages(tmp_path):
     found = other.generate(TEXT + "more", temperature=0)
     assert found.usage.cached_tokens == len(TEXT)
     assert found.tokens == expected.tokens
+    (tmp_path / "link").symlink_to(path)
+    assert other.load_session(tmp_path / "link") == session
     ids = model.tokenize(TEXT)
     assert model.save_session(path, iter(ids)).tokens == tuple(ids)  # replaces its like
 

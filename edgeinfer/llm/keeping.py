@@ -102,8 +102,8 @@ class KeepingModel(HeldModel):
         activations: it says which.
         """
         self._check_open()
-        with _opened(Path(path)) as file:
-            file.need(self._binding, self._engine.executable.page_bytes)
+        with _opened(Path(path).resolve()) as file:  # a link of the caller's is meant
+            file.need(self._binding, PAGE_LEN, self._engine.executable.page_bytes)
             _check_tokens(file, self.n_vocab)
             file.check()
             messages = _messages_of(file)
@@ -210,11 +210,6 @@ def _check_tokens(file: KvFile, n_vocab: int) -> None:
     most = max(file.header.tokens, default=0)
     if most >= n_vocab:
         raise SessionError(f"{display(file.path)}: token id: found {most} (need below {n_vocab})")
-    if file.header.page_len != PAGE_LEN:
-        raise SessionError(
-            f"{display(file.path)}: found pages of {file.header.page_len} positions "
-            f"(need {PAGE_LEN})"
-        )
 
 
 def _messages_of(file: KvFile) -> tuple[dict[str, Any], ...]:

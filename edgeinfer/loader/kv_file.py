@@ -147,12 +147,16 @@ class KvFile:
         """The tokens whose keys and values are stored."""
         return self.header.tokens[: self.header.n_stored]
 
-    def need(self, binding: Binding, page_bytes: int) -> None:
+    def need(self, binding: Binding, page_len: int, page_bytes: int) -> None:
         """Raise SessionError, saying what differs, unless the pages are those of `binding`."""
         if differences := self.header.binding.differences(binding):
             raise self._error(f"saved by another model or otherwise loaded: {differences}")
-        if self.header.page_bytes != page_bytes:
-            raise self._error(f"found pages of {self.header.page_bytes} bytes (need {page_bytes})")
+        found = (self.header.page_len, self.header.page_bytes)
+        if found != (page_len, page_bytes):
+            raise self._error(
+                f"found pages of {found[0]} positions in {found[1]} bytes "
+                f"(need {page_len} in {page_bytes})"
+            )
 
     def page(self, index: int) -> Bytes:
         """Read a page. Raises SessionError if it is damaged, OSError if it cannot be read."""

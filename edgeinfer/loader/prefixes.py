@@ -18,6 +18,8 @@ from edgeinfer.loader.tier import Tier, note_use
 ENVIRONMENT = "EDGEINFER_PREFIX_MAX_BYTES"
 TIER = Tier("prefixes", ".prefix", "prefix file", ENVIRONMENT, 4 << 30)
 
+MOST_OPEN = 64  # of one model; each is a file descriptor
+
 log = logging.getLogger(__name__)
 
 
@@ -37,15 +39,17 @@ def prefix_path(binding: Binding, tokens: tuple[int, ...]) -> Path:
     return TIER.folder / f"{binding.digest()}-{digest}{TIER.suffix}"
 
 
-def find(binding: Binding, page_bytes: int) -> list[KvFile]:
-    """Open the prefix files of a model; a damaged one is told in the log and not used."""
-    found = []
+def find(binding: Binding, page_len: int, page_bytes: int) -> list[KvFile]:
+    """Open the last used prefix files of a model; a damaged one is told in the log, not used."""
+    found: list[KvFile] = []
     for path, _ in TIER.files():
+        if len(found) == MOST_OPEN:
+            break
         if not path.name.startswith(f"{binding.digest()}-"):
             continue
         try:
             file = KvFile(path)
-            file.need(binding, page_bytes)
+            file.need(binding, page_len, page_bytes)
         except (OSError, SessionError) as error:
             log.warning("%s; going on without it. `edgeinfer cache clear` removes it", error)
             continue

@@ -35,7 +35,7 @@ def written(folder: Path, header: Header = HEADER) -> Path:
 def read(path: Path) -> None:
     """Read all that a file holds."""
     with KvFile(path) as file:
-        file.need(BINDING, PAGE_BYTES)
+        file.need(BINDING, 64, PAGE_BYTES)
         file.check()
 
 
@@ -66,11 +66,12 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     with KvFile(written(tmp_path)) as file:
         needed = replace(BINDING, kv_type="q8_0", adapter="a")
         with pytest.raises(SessionError) as caught:
-            file.need(needed, PAGE_BYTES)
+            file.need(needed, 64, PAGE_BYTES)
         assert "kv_type: found f16 (need q8_0), adapter: found none (need a)" in str(caught.value)
         assert "layout" not in str(caught.value)
-        with pytest.raises(SessionError, match="pages of 4096 bytes"):
-            file.need(BINDING, 8192)
+        for sizes in ((64, 8192), (32, PAGE_BYTES)):
+            with pytest.raises(SessionError, match="pages of 64 positions in 4096 bytes"):
+                file.need(BINDING, *sizes)
 
 
 def test_every_truncation_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,245 @@
+"""What users of such software reported as faults, with the inputs of their reports.
+
+One real model at its smallest is asked most of it; what other tests hold already is not here.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+import edgeinfer
+from edgeinfer.compat.llama_cpp import Llama
+from edgeinfer.compat.llama_cpp.llama_tokenizer import LlamaTokenizer
+from edgeinfer.errors import ContextOverflowError, InvalidParameterError
+from tests.engine.fakes import prompt as fake_ids
+from tests.fake_llm import END, make_model
+from tests.text.conftest import spm
+
+FRANCE = "The capital of France is"
+PARIS = 7042  # with the space before it
+FAMILY = "👩‍👩‍👧"
+TEXTS = ["text", " text", "  text", "", "\n", "<pad>text<eos>", "a  b\n\n\n  c\t\td"]
+
+
+@pytest.fixture(scope="module")
+def llm(smollm2_path):
+    llm = Llama(str(smollm2_path), n_ctx=512, verbose=False)
+    yield llm
+    llm.close()
+
+
+@pytest.fixture(scope="module")
+def model(llm):
+    return llm.edgeinfer
+
+
+@pytest.fixture(scope="module")
+def gemma(gemma3_path):
+    llm = Llama(str(gemma3_path), n_ctx=64, verbose=False)
+    yield llm
+    llm.close()
+
+
+@pytest.fixture(scope="module")
+def fragments(model):
+    """Ids that stand for parts of characters only, unbiased among themselves."""
+    return dict.fromkeys(model.tokenize("🔥👩龥"), 100.0)
+
+
+def test_an_echoed_emoji_of_several_characters_streams_as_it_was(gemma):
+    """https://github.com/abetlen/llama-cpp-python/issues/57"""
+    options = {"echo": True, "temperature": 0, "max_tokens": 4}
+
+    chunks = [chunk.text for chunk in gemma.edgeinfer.stream(FAMILY * 2, **options)]
+
+    whole = gemma.edgeinfer.generate(FAMILY * 2, **options)
+    assert whole.text.startswith(FAMILY * 2)
+    assert "".join(chunks) == whole.text
+    assert "\ufffd" not in "".join(chunks[:-1])
+
+
+def test_broken_characters_at_any_seed_are_valid_text(model, fragments):
+    """https://github.com/ggml-org/llama.cpp/pull/14937"""
+    hot = {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "logit_bias": fragments}
+
+    found = model.complete_many(["🔥" * 6], n=20, seed=1, max_tokens=10, logprobs=1, **hot)
+
+    pieces = [b"".join(map(model.tokenizer.piece, done.tokens)) for done in found]
+    assert [done.text for done in found] == [piece.decode(errors="replace") for piece in pieces]
+    assert any("\ufffd" in done.text for done in found)
+    assert {done.finish_reason for done in found} == {"length"}
+    assert all(len(done.logprobs) == 10 for done in found)
+
+
+def test_bytes_of_a_chats_logprobs_are_those_of_the_tokens(llm, fragments):
+    """https://github.com/ggml-org/llama.cpp/pull/14937"""
+    fire = llm.tokenize("🔥".encode())
+    only_fire = {fire[0]: 100.0}
+
+    answer = llm.create_chat_completion(
+        [{"role": "user", "content": "🔥"}], max_tokens=2, logprobs=True, logit_bias=only_fire
+    )
+
+    (choice,) = answer["choices"]
+    assert [bytes(e["bytes"]) for e in choice["logprobs"]["content"]] == [b"\xf0\x9f"] * 2
+    assert choice["finish_reason"] == "length"
+    assert set(choice["message"]["content"]) == {"\ufffd"}
+    json.dumps(answer, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("name", ["llm", "gemma"])
+@pytest.mark.parametrize("special", [False, True])
+def test_a_text_comes_back_from_its_ids(name, special, request):
+    """https://github.com/abetlen/llama-cpp-python/issues/1531"""
+    llm = request.getfixturevalue(name)
+
+    for text in TEXTS:
+        ids = llm.tokenize(text.encode(), add_bos=False, special=special)
+        assert llm.detokenize(ids, special=special) == text.encode()
+        if not special:
+            assert llm.detokenize(llm.tokenize(text.encode())) == text.encode()
+
+
+def test_a_text_comes_back_without_the_space_its_encoder_added():
+    """https://github.com/abetlen/llama-cpp-python/issues/1531"""
+    tokenizer = LlamaTokenizer(spm(["▁", "▁text", "text", "▁▁"]))
+
+    for text in TEXTS:
+        ids = tokenizer.tokenize(text.encode(), special=False)
+        assert tokenizer.detokenize(ids) == text.encode()
+
+
+def test_what_a_long_prompt_begins_with_is_never_lost_unasked(model):
+    """https://github.com/ollama/ollama/issues/3839"""
+    filler = "The weather was mild and the road was long. " * 100
+    asked = f"The password is ANANAS-7734.\n{filler}\nQ: What is the password?\nA: The password is"
+    n_tokens = len(model.tokenize(asked))
+
+    with pytest.raises(ContextOverflowError, match=rf"found {n_tokens} tokens .*at most 511"):
+        model.generate(asked)
+    cut = model.generate(asked, overflow="truncate_middle", max_tokens=8, temperature=0)
+
+    assert cut.text.startswith(" ANANAS-7734")
+    assert cut.n_dropped == n_tokens - cut.usage.prompt_tokens > 0
+
+
+def test_a_full_context_ends_the_answer_where_no_shift_was_asked_for(gemma):
+    """https://github.com/ggml-org/llama.cpp/issues/12357"""
+    done = gemma.edgeinfer.generate("Count: 1, 2, 3, 4,", temperature=0)
+
+    assert done.text.startswith(" 5, 6, 7, 8, 9")
+    assert (done.finish_reason, done.usage.total_tokens, done.n_dropped) == ("length", 64, 0)
+
+
+def test_each_shift_frees_a_good_part_of_the_context():
+    """https://github.com/ggml-org/llama.cpp/issues/3969"""
+    options = {"overflow": "shift", "logit_bias": {END: -100.0}, "seed": 1}
+    with make_model(n_ctx=128) as model:
+        done = model.generate(fake_ids(126), max_tokens=500, **options)
+        n_computed = sum(map(sum, model._engine.executable.steps))
+        for name in ("n_keep", "n_discard"):  # the shift of llama.cpp that could not work
+            with pytest.raises(TypeError, match=name):
+                model.generate("x", **{name: 126})
+
+    assert len(done.tokens) == 500
+    assert n_computed < 126 + 500 + 64 * (500 // 64 + 1)
+
+
+@pytest.mark.parametrize("n_ctx", [2, 3, 4, 5, 8])
+def test_shifts_in_the_smallest_contexts_end(n_ctx):
+    """https://github.com/ggml-org/llama.cpp/issues/3969"""
+    options = {"overflow": "shift", "logit_bias": {END: -100.0}, "seed": 1}
+    with make_model(n_ctx=n_ctx) as model:
+        done = model.generate(fake_ids(n_ctx - 1), max_tokens=40, **options)
+        endless = model.stream(fake_ids(n_ctx - 1), **options)
+        read = [chunk for chunk, _ in zip(endless, range(5), strict=False)]
+        endless.close()
+
+    assert done.finish_reason == "length"
+    assert 1 <= len(done.tokens) <= 40
+    assert read
+
+
+def test_nothing_to_answer_is_refused_and_the_next_is_served(llm, model):
+    """https://github.com/ggml-org/llama.cpp/issues/5246"""
+    for ask in (
+        lambda: model.generate(""),
+        lambda: model.generate([]),
+        lambda: model.chat([]),
+        lambda: model.complete_many(["Hello", ""], max_tokens=1),
+    ):
+        with pytest.raises(InvalidParameterError, match=r"found (no|an empty|none)"):
+            ask()
+        assert model.generate(FRANCE, temperature=0, max_tokens=1).text == " Paris"
+    with pytest.raises(ValueError, match="empty text"):
+        llm("")
+    assert model.chat([{"role": "user", "content": ""}], max_tokens=1).usage.completion_tokens == 1
+
+
+def test_temperature_0_takes_the_likeliest_after_the_penalties_that_were_asked_for(model):
+    """https://github.com/abetlen/llama-cpp-python/issues/878"""
+    options = {"temperature": 0, "max_tokens": 8, "repeat_penalty": 1.3, "logprobs": 5}
+
+    done = model.generate(FRANCE, **options)
+
+    ids = model.tokenize(FRANCE)
+    for token, entry in zip(done.tokens, done.logprobs, strict=True):
+        raw = model.next_logits(ids)
+        row = raw.copy()
+        seen = list(set(ids))
+        row[seen] = np.where(row[seen] > 0, row[seen] / np.float32(1.3), row[seen] * 1.3)
+        assert token == row.argmax()
+        assert entry.top[0][0] == raw.argmax()  # reported as the model has it
+        ids.append(token)
+
+
+def test_a_seed_is_used_told_and_unmoved_by_neighbours(model):
+    """https://github.com/ggml-org/llama.cpp/issues/7381"""
+    tweet, hot = "Write a tweet", {"temperature": 0.9, "max_tokens": 8}
+    first, other = (model.generate(tweet, seed=-1, **hot) for _ in range(2))
+    alone = model.generate(tweet, seed=42, **hot)
+
+    together = model.complete_many([FRANCE, tweet, "Hello"], n=2, seed=42, **hot)
+
+    assert first.seed != other.seed
+    assert model.generate(tweet, seed=first.seed, **hot).tokens == first.tokens
+    assert alone.seed == 42
+    assert together[2].tokens == alone.tokens != together[3].tokens
+
+
+def test_equal_requests_are_answered_equally_alone_together_and_again(smollm2_path):
+    """https://github.com/ggml-org/llama.cpp/issues/7052"""
+    prompt = "One two three four five six seven eight nine ten. " * 8
+    answers, rows = set(), set()
+    for n_threads in (1, 8):
+        with edgeinfer.load(smollm2_path, n_ctx=128, n_threads=n_threads) as model:
+            options = {"temperature": 0, "max_tokens": 12}
+            found = model.complete_many([prompt] * 8, **options)
+            found.append(model.generate(prompt, **options))
+            assert found[-1].usage.cached_tokens > 0
+            answers |= {done.tokens for done in found}
+            rows.add(model.next_logits([*model.tokenize(prompt), 30]).tobytes())
+
+    assert len(answers) == len(rows) == 1
+
+
+@pytest.mark.parametrize("key", [PARIS, str(PARIS)])
+def test_a_banned_id_never_comes_and_a_forced_one_always(model, key):
+    """https://github.com/ggml-org/llama.cpp/issues/19699"""
+    greedy = {"temperature": 0, "max_tokens": 3}
+    assert model.generate(FRANCE, **greedy).tokens[0] == PARIS
+
+    assert PARIS not in model.generate(FRANCE, logit_bias={key: -100}, **greedy).tokens
+    hot = {"temperature": 5.0, "top_k": 0, "max_tokens": 3}
+    assert PARIS not in model.generate(FRANCE, logit_bias={key: -100}, seed=1, **hot).tokens
+    assert set(model.generate(FRANCE, logit_bias={key: 100}, **greedy).tokens) == {PARIS}
+
+
+@pytest.mark.parametrize(
+    "bias", [{49152: 1}, {"49152": 1}, {"abc": 1}, {"7042-100": 1}, "7042-100"]
+)
+def test_a_bias_of_no_token_is_refused(model, bias):
+    """https://github.com/ggml-org/llama.cpp/issues/19699"""
+    with pytest.raises(InvalidParameterError, match="logit_bias: found"):
+        model.generate(FRANCE, logit_bias=bias)

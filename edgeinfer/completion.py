@@ -57,8 +57,9 @@ class Timings:
 class Completion:
     """A whole answer.
 
-    text: what the model wrote, valid text without the stop string; after the prompt, if that was
-    to be echoed. tokens: the ids of what it wrote.
+    text: what the model wrote, valid text without the stop string, a character that the limit cut
+    in two being one U+FFFD; after the prompt, if that was to be echoed.
+    tokens: the ids of what it wrote.
     finish_reason: "stop" (the model ended, or a stop string came), "length" (max_tokens, or the
     context is full), "deadline" (its time was up), "cancelled" (the stream was closed early).
     stop: the stop string that ended it, or None. seed: what makes the same answer again.

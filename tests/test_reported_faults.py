@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import edgeinfer
-from edgeinfer.compat.llama_cpp import Llama
+from edgeinfer.compat.llama_cpp import Llama, LogitsProcessorList
 from edgeinfer.compat.llama_cpp.llama_tokenizer import LlamaTokenizer
 from edgeinfer.errors import ContextOverflowError, InvalidParameterError
 from tests.engine.fakes import prompt as fake_ids
@@ -86,6 +86,31 @@ def test_bytes_of_a_chats_logprobs_are_those_of_the_tokens(llm, fragments):
     assert choice["finish_reason"] == "length"
     assert set(choice["message"]["content"]) == {"\ufffd"}
     json.dumps(answer, ensure_ascii=False).encode()
+
+
+def test_offsets_count_characters_where_one_takes_several_tokens(llm):
+    """https://github.com/ggml-org/llama.cpp/pull/14937"""
+    written = llm.tokenize("🔥 a b".encode())
+
+    def write(ids, row):
+        row[:] = -np.inf
+        row[written[len(ids) - 3]] = 0
+        return row
+
+    options = {"logprobs": 0, "logits_processor": LogitsProcessorList([write])}
+    whole = llm("one two three", max_tokens=5, **options)["choices"][0]
+    cut = llm("one two three", max_tokens=5, stop=" b", **options)["choices"][0]
+    pieces = llm("one two three", max_tokens=5, stream=True, **options)
+    echoed = llm("🔥 a", max_tokens=1, echo=True, logprobs=0)["choices"][0]
+
+    assert whole["text"] == "🔥 a b"
+    assert whole["logprobs"]["tokens"] == ["", "", "", " a", " b"]
+    assert whole["logprobs"]["text_offset"] == [13, 13, 13, 14, 16]
+    assert (cut["text"], cut["logprobs"]["text_offset"]) == ("🔥 a", [13, 13, 13, 14])
+    found = [piece["choices"][0]["logprobs"] for piece in pieces]
+    assert [at for f in found if f for at in f["text_offset"]] == [13, 13, 13, 14, 16]
+    assert echoed["logprobs"]["text_offset"][:5] == [0, 0, 0, 1, 3]
+    assert echoed["logprobs"]["tokens"][:4] == ["", "", "", " a"]
 
 
 @pytest.mark.parametrize("name", ["llm", "gemma"])

@@ -105,10 +105,10 @@ def _of_legacy(logprobs: Answer | None) -> Answer | None:
     content: list[dict[str, Any]] = [
         {
             "token": token,
-            "bytes": list(token.encode()),
+            "bytes": list(token.encode()) or None,  # a part of a character: not known
             "logprob": logprob,
             "top_logprobs": [
-                {"token": other, "bytes": list(other.encode()), "logprob": p}
+                {"token": other, "bytes": list(other.encode()) or None, "logprob": p}
                 for other, p in (top or {}).items()
             ],
         }

@@ -1,5 +1,6 @@
 """Write completions down as the dicts of llama-cpp-python's `create_completion`."""
 
+import codecs
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,14 +34,17 @@ def whole(
     """Return a finished answer; `prompt` is the text before it, part of its own if `echoed`."""
     logprobs = None
     if done.logprobs is not None:
-        n_answer = len(done.text) - (len(prompt) if echoed else 0)
-        words = _within(_spelled(tokenizer, done.tokens), n_answer)
+        end = len(done.text) + (0 if echoed else len(prompt))
+        offsets = _Offsets(len(prompt)).of(_written(tokenizer, done.tokens))
+        offsets = [at for at in offsets if at < end]  # a stop string's are left out
+        words = [word(tokenizer, token) for token in done.tokens[: len(offsets)]]
         scores: list[Sampled | None] = list(done.logprobs[: len(words)])
-        at = len(prompt)
         if done.prompt_logprobs is not None:
-            words, at = _prompt_words(done.prompt_logprobs, prompt, tokenizer) + words, 0
+            pieces = _prompt_pieces(done.prompt_logprobs, prompt, tokenizer)
+            words = [_legible(piece) for piece in pieces] + words
+            offsets = _Offsets(0).of(pieces) + offsets
             scores = [*done.prompt_logprobs, *scores]
-        logprobs = _logprobs(words, scores, at, tokenizer)
+        logprobs = _logprobs(words, offsets, scores, tokenizer)
     return _answer(stamp, done.text, logprobs, done.finish_reason) | {"usage": usage_of(done)}
 
 
@@ -48,16 +52,16 @@ def chunks(
     stream: CompletionStream, prompt: str, stamp: Stamp, tokenizer: Tokenizer
 ) -> Iterator[Answer]:
     """Yield an answer in pieces; the last one has no text and says why it ended."""
-    at = len(prompt)
+    offsets = _Offsets(len(prompt))
     with stream:
         for chunk in stream:
             if not chunk.text:  # the tokens of a stop string
                 continue
             logprobs = None
             if chunk.logprobs:
-                words = _spelled(tokenizer, chunk.tokens)
-                logprobs = _logprobs(words, list(chunk.logprobs), at, tokenizer)
-                at += sum(map(len, words))
+                words = [word(tokenizer, token) for token in chunk.tokens]
+                found = offsets.of(_written(tokenizer, chunk.tokens))
+                logprobs = _logprobs(words, found, chunk.logprobs, tokenizer)
             yield _answer(stamp, chunk.text, logprobs, None)
         yield _answer(stamp, "", None, stream.completion.finish_reason)
 
@@ -73,7 +77,32 @@ def usage_of(done: Completion) -> Answer:
 
 def word(tokenizer: Tokenizer, token: int) -> str:
     """Return the text one token stands for, without what is no UTF-8 by itself."""
-    return tokenizer.piece(token).decode("utf-8", errors="ignore")
+    return _legible(tokenizer.piece(token))
+
+
+class _Offsets:
+    """Count characters, of which one may be spread over several tokens: the last one ends it."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def of(self, pieces: Iterable[bytes]) -> list[int]:
+        """Return where in the text each of the next pieces begins."""
+        found = []
+        for piece in pieces:
+            found.append(self._at)
+            self._at += len(self._decoder.decode(piece))
+        return found
+
+
+def _legible(piece: bytes) -> str:
+    return piece.decode("utf-8", errors="ignore")
+
+
+def _written(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[bytes]:
+    """Return what the tokens of an answer add to its text."""
+    return [b"" if tokenizer.is_control(t) else tokenizer.piece(t) for t in tokens]
 
 
 def _answer(stamp: Stamp, text: str, logprobs: Answer | None, reason: str | None) -> Answer:
@@ -86,37 +115,24 @@ def _answer(stamp: Stamp, text: str, logprobs: Answer | None, reason: str | None
     }
 
 
-def _spelled(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[str]:
-    return [word(tokenizer, token) for token in tokens]
-
-
-def _prompt_words(scores: Sequence[Sampled | None], prompt: str, tokenizer: Tokenizer) -> list[str]:
-    """Return the words of a prompt; its first token has no score to name it by."""
-    rest = _spelled(tokenizer, [s.token for s in scores if s])
-    return [prompt[: max(0, len(prompt) - sum(map(len, rest)))], *rest]
-
-
-def _within(words: list[str], length: int) -> list[str]:
-    """Return the words that begin within `length` characters: a stop string's are left out."""
-    kept, at = [], 0
-    for spelled in words:
-        if at >= length:
-            break
-        kept.append(spelled)
-        at += len(spelled)
-    return kept
+def _prompt_pieces(
+    scores: Sequence[Sampled | None], prompt: str, tokenizer: Tokenizer
+) -> list[bytes]:
+    """Return the bytes of a prompt's tokens; its first has no score to name it by."""
+    rest = [tokenizer.piece(s.token) for s in scores if s]
+    whole = prompt.encode()
+    return [whole[: max(0, len(whole) - sum(map(len, rest)))], *rest]
 
 
 def _logprobs(
-    words: Sequence[str], scores: Sequence[Sampled | None], at: int, tokenizer: Tokenizer
+    words: list[str],
+    offsets: list[int],
+    scores: Sequence[Sampled | None],
+    tokenizer: Tokenizer,
 ) -> Answer:
     """Return the legacy form: a list each of tokens, offsets, log-probabilities, alternatives."""
-    offsets = []
-    for spelled in words:
-        offsets.append(at)
-        at += len(spelled)
     return {
-        "tokens": list(words),
+        "tokens": words,
         "text_offset": offsets,
         "token_logprobs": [s.logprob if s else None for s in scores],
         "top_logprobs": [_alternatives(s, tokenizer) if s else None for s in scores],

@@ -4,6 +4,8 @@ One real model at its smallest is asked most of it; what other tests hold alread
 """
 
 import json
+import random
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -11,8 +13,11 @@ import pytest
 import edgeinfer
 from edgeinfer.compat.llama_cpp import Llama, LogitsProcessorList
 from edgeinfer.compat.llama_cpp.llama_tokenizer import LlamaTokenizer
+from edgeinfer.engine.driver import Driver
 from edgeinfer.errors import ContextOverflowError, InvalidParameterError
+from tests.engine.fakes import make_sequence
 from tests.engine.fakes import prompt as fake_ids
+from tests.engine.real import real_engine
 from tests.fake_llm import END, make_model
 from tests.text.conftest import spm
 
@@ -184,6 +189,25 @@ def test_shifts_in_the_smallest_contexts_end(n_ctx):
     assert done.finish_reason == "length"
     assert 1 <= len(done.tokens) <= 40
     assert read
+
+
+def test_hundreds_of_requests_for_little_memory_leave_all_of_it_free(tmp_path):
+    """https://github.com/ggml-org/llama.cpp/issues/6603"""
+    rng = random.Random(5)
+    with real_engine(tmp_path, n_pages=8) as engine, closing(Driver(engine)) as driver:
+        expected = driver.submit(make_sequence(fake_ids(100), max_tokens=9)).result().tokens
+        handles = []
+        for seed in range(300):
+            ids = fake_ids(rng.randint(1, 300), seed)
+            handles.append(driver.submit(make_sequence(ids, max_tokens=rng.randint(1, 30))))
+            if rng.random() < 0.3:
+                rng.choice(handles).cancel()
+        reasons = {handle.result().finish_reason for handle in handles}
+        last = driver.submit(make_sequence(fake_ids(100), max_tokens=9)).result().tokens
+
+    assert reasons == {"length", "cancelled"}
+    assert last == expected
+    assert engine.scheduler.holdings.n_available == 8
 
 
 def test_nothing_to_answer_is_refused_and_the_next_is_served(llm, model):

@@ -20,20 +20,6 @@ from edgeinfer.errors import (
 from tests.engine.fakes import answer, make_engine, make_sequence, prompt
 
 
-@pytest.fixture
-def engine():
-    return make_engine(n_pages=64)
-
-
-@pytest.fixture
-def driver(engine):
-    driver = Driver(engine)
-    yield driver
-    if engine.executable.gate is not None:
-        engine.executable.gate.set()
-    driver.close()
-
-
 def read(handle):
     return [event.id for event in handle if isinstance(event, Token)]
 

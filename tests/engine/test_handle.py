@@ -7,24 +7,9 @@ import time
 import pytest
 
 from edgeinfer.engine.asynchronous import AsyncEngine
-from edgeinfer.engine.driver import Driver
 from edgeinfer.engine.events import Finished, Token
 from edgeinfer.errors import InvalidParameterError, ModelClosedError, NonFiniteError
 from tests.engine.fakes import answer, make_engine, make_sequence, prompt
-
-
-@pytest.fixture
-def engine():
-    return make_engine(n_pages=64)
-
-
-@pytest.fixture
-def driver(engine):
-    driver = Driver(engine)
-    yield driver
-    if engine.executable.gate is not None:
-        engine.executable.gate.set()
-    driver.close()
 
 
 def expected(seed, n=70, max_tokens=20):

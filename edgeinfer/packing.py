@@ -28,7 +28,9 @@ Progress = Callable[[int, int], None]
 def path_of_pack(file: GgufFile, backend: Backend) -> Path | None:
     """Return where the pack of a model is, or would be; None if the backend packs nothing."""
     layout = layout_of(file, backend)
-    return None if layout is None else packs.pack_path(fingerprint(file.parts), layout)
+    if layout is None:
+        return None
+    return packs.pack_path(fingerprint(file.parts, with_times=True), layout)
 
 
 def layout_of(file: GgufFile, backend: Backend) -> str | None:
@@ -46,7 +48,7 @@ def find(file: GgufFile, backend: Backend) -> Mapping[str, PackedMatrix] | None:
     layout = layout_of(file, backend)
     if layout is None:
         return None
-    mark = fingerprint(file.parts)
+    mark = fingerprint(file.parts, with_times=True)
     path = packs.pack_path(mark, layout)
     try:
         header, matrices = map_pack(path)
@@ -98,7 +100,7 @@ def write(
         )
     return packs.write_pack(
         matrices_of(file, backend),
-        fingerprint=fingerprint(file.parts),
+        fingerprint=fingerprint(file.parts, with_times=True),
         layout=layout,
         source=str(file.path.absolute()),
         most_bytes=packs.max_bytes() if most_bytes is None else most_bytes,

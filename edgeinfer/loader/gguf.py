@@ -41,13 +41,17 @@ _MAX_SIGNED = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file of a model, the whole or a shard; tensor data begins at byte `data_start`."""
+    """One file of a model, the whole or a shard; tensor data begins at byte `data_start`.
+
+    extents: where each tensor's bytes begin, and how many they are, in file order.
+    """
 
     path: Path
     identity: FileIdentity
     version: int
     alignment: int
     data_start: int
+    extents: tuple[tuple[int, int], ...]
 
 
 class GgufFile:
@@ -185,7 +189,9 @@ def _open_part(path: Path) -> tuple[Part, Metadata, dict[str, Tensor], tuple[str
     data_start = _padded(cursor.position, alignment)
     tensors, end = _place_tensors(cursor, infos, data_start, alignment)
     warnings = _trailing(cursor, end, alignment)
-    return Part(path, identity, version, alignment, data_start), metadata, tensors, warnings
+    extents = tuple((data_start + info.offset, info.n_bytes) for info in infos)
+    part = Part(path, identity, version, alignment, data_start, extents)
+    return part, metadata, tensors, warnings
 
 
 def _read_header(cursor: Cursor) -> tuple[int, int, int]:

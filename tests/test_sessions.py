@@ -1,5 +1,6 @@
 """Restored is continued, to the bit; a refused file changes nothing; prefixes serve any process."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -73,6 +74,25 @@ def test_a_prefix_file_serves_a_process_that_did_not_compute_it(smollm2_path, tm
 # -- what needs no kernel --------------------------------------------------------------------------
 
 TEXT = "a text of some length " * 6 + "that goes on "
+
+
+def test_an_event_loop_keeps_and_restores_while_others_are_answered(tmp_path, cache):
+    path = tmp_path / "a.session"
+
+    async def main():
+        model, other = make_model(), make_model()
+        saved, answer, prefix = await asyncio.gather(
+            model.asave_session(path, TEXT),
+            model.agenerate("hello", max_tokens=5),
+            model.akeep_prefix(TEXT),
+        )
+        assert prefix.parent == cache / "prefixes"
+        assert len(answer.tokens) == 5
+        return saved, await other.aload_session(path)
+
+    saved, restored = asyncio.run(main())
+    assert restored == saved
+    assert restored.n_restored == len(saved.tokens)
 
 
 def test_a_text_and_ids_are_kept_like_messages(tmp_path):

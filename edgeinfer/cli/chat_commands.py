@@ -16,6 +16,8 @@ from edgeinfer.cli.chat_session import Session
 from edgeinfer.cli.options import read_text
 from edgeinfer.errors import InvalidParameterError
 
+SESSION_SUFFIX = ".session"  # of files that hold keys and values, not the text alone
+
 
 class Next(Enum):
     """What the chat does after a command."""
@@ -150,14 +152,24 @@ def _read(session: Session, argument: str) -> Outcome:
 def _save(session: Session, argument: str) -> Outcome:
     if not argument:
         raise InvalidParameterError("/save: no FILE")
-    conversation.save(session.conversation, _path(argument), session.settings)
-    return Outcome(f"saved {len(session.conversation.turns)} messages to {argument}")
+    path = _path(argument)
+    n_messages = len(session.conversation.turns)
+    if path.suffix == SESSION_SUFFIX:
+        n_tokens = session.keep(path)
+        return Outcome(f"saved {n_messages} messages and the state of {n_tokens:,} tokens")
+    conversation.save(session.conversation, path, session.settings)
+    return Outcome(f"saved {n_messages} messages to {argument}")
 
 
 def _load(session: Session, argument: str) -> Outcome:
     if not argument:
         raise InvalidParameterError("/load: no FILE")
-    loaded, settings = conversation.load(_path(argument))
+    path = _path(argument)
+    if path.suffix == SESSION_SUFFIX:
+        n_tokens = session.restore(path)
+        n_messages = len(session.conversation.turns)
+        return Outcome(f"loaded {n_messages} messages; {n_tokens:,} tokens need no reading")
+    loaded, settings = conversation.load(path)
     session.replace_settings(settings)
     session.conversation = loaded
     return Outcome(f"loaded {len(loaded.turns)} messages from {argument}")

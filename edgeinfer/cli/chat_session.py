@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from edgeinfer.cli.answer import Reply
-from edgeinfer.cli.conversation import Conversation
+from edgeinfer.cli.conversation import Conversation, from_messages
 from edgeinfer.cli.options import (
     MINUS_ONE_IS_NONE,
     AnswerFlags,
@@ -114,6 +115,23 @@ class Session:
         """
         self.n_retries += 1
         return {"choice": self.n_retries} if "seed" in self.settings else {}
+
+    def keep(self, path: Path) -> int:
+        """Write the conversation with its keys and values; return the tokens that have some."""
+        messages = self.conversation.messages()
+        if not messages:
+            raise InvalidParameterError(f"{path}: there is no conversation to keep yet")
+        variables = self.fixed.get("template_variables")
+        kept = self.model.save_session(path, messages, template_variables=variables)
+        return kept.n_restored
+
+    def restore(self, path: Path) -> int:
+        """Go on with a conversation that `keep` wrote; return the tokens that are ready."""
+        kept = self.model.load_session(path)
+        if not kept.messages:
+            raise InvalidParameterError(f"{path}: holds a text, no messages of a chat")
+        self.conversation = from_messages(kept.messages, str(path))
+        return kept.n_restored
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,20 @@ class Conversation:
         self.pending.clear()
 
 
+def from_messages(messages: Sequence[Mapping[str, Any]], where: str) -> Conversation:
+    """Return the conversation that consists of these messages.
+
+    Raises InvalidParameterError, which begins with `where`, if one is not a text of the system at
+    their beginning, of the user or of the assistant.
+    """
+    system, turns = None, list(messages)
+    if turns and turns[0].get("role") == "system" and isinstance(turns[0].get("content"), str):
+        system = turns.pop(0)["content"]
+    first = len(messages) - len(turns)
+    checked = [_message(turn, f"{where}: messages[{i}]") for i, turn in enumerate(turns, first)]
+    return Conversation(system, checked)
+
+
 def save(conversation: Conversation, path: Path, settings: dict[str, Any]) -> None:
     """Write a conversation as JSON; the file appears whole or not at all.
 
@@ -110,7 +125,7 @@ def load(path: Path) -> tuple[Conversation, dict[str, Any]]:
 
 
 def _message(turn: Any, where: str) -> Message:
-    if not isinstance(turn, dict):
+    if not isinstance(turn, Mapping):
         raise InvalidParameterError(f"{where}: need an object with role and content")
     role, content = turn.get("role"), turn.get("content")
     if role not in ("user", "assistant") or not isinstance(content, str):

@@ -1,14 +1,17 @@
 """Answer event loops: each method of AnsweringModel once more, to be awaited."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Unpack
+from pathlib import Path
+from typing import Any, Unpack
 
 from edgeinfer.arguments import ChatOptions, TextOptions, spelled_out
 from edgeinfer.completion import Completion, CompletionStream
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.llm.answering import MOST_TOGETHER, AnsweringModel, Messages
+from edgeinfer.llm.keeping import Conversation, Session
 from edgeinfer.request import answer_count
 
 
@@ -89,6 +92,22 @@ class Model(AnsweringModel):
             for messages in conversations
             for i in range(count)
         )
+
+    async def asave_session(
+        self, path: str | os.PathLike[str], conversation: Conversation, **layout: Any
+    ) -> Session:
+        """Write a conversation to a file, as `save_session`; once begun it is written to its end,
+        also where the task is cancelled.
+        """
+        return await asyncio.to_thread(partial(self.save_session, path, conversation, **layout))
+
+    async def aload_session(self, path: str | os.PathLike[str]) -> Session:
+        """Read a conversation that was saved, as `load_session`."""
+        return await asyncio.to_thread(self.load_session, path)
+
+    async def akeep_prefix(self, prefix: Conversation, *, most_bytes: int | None = None) -> Path:
+        """Write a prefix file to the cache, as `keep_prefix`."""
+        return await asyncio.to_thread(partial(self.keep_prefix, prefix, most_bytes=most_bytes))
 
 
 async def _opened(opening: Callable[[], CompletionStream]) -> CompletionStream:

@@ -3,6 +3,7 @@
 Run as a script it is the command line itself over such a model, for tests with pipes and terminals.
 """
 
+import json
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ from edgeinfer.errors import (
     ContextOverflowError,
     InvalidParameterError,
     NonFiniteError,
+    SessionError,
     TemplateError,
 )
 
@@ -134,6 +136,18 @@ class FakeModel:
 
     def apply_template(self, messages, *, template_variables=None, add_generation_prompt=True):
         return "".join(f"<{m['role']}>{m['content']}" for m in messages)
+
+    def save_session(self, path, messages, *, template_variables=None):
+        path.write_text(json.dumps(messages), encoding="utf-8")
+        return self.load_session(path)
+
+    def load_session(self, path):
+        try:
+            messages = tuple(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise SessionError(f"{path}: {error.strerror}") from None
+        n_tokens = len(self.apply_template(messages))
+        return types.SimpleNamespace(messages=messages, n_restored=n_tokens)
 
     def stream(self, prompt, *, progress=None, **settings):
         self.prompt_ids = prompt

@@ -73,7 +73,7 @@ class Plan:
     moved: list[Sequence] = field(default_factory=list)
     starved: list[Sequence] = field(default_factory=list)
     awaiting: set[Sequence] = field(default_factory=set)  # what another one computes for them
-    under_way: set[bytes | None] = field(default_factory=set)  # keys of the blocks being computed
+    under_way: dict[Sequence, set[bytes | None]] = field(default_factory=dict)  # keys of blocks
 
     @property
     def work(self) -> list[Work]:
@@ -213,7 +213,18 @@ class Scheduler:
             return
         plan.n_prompt_left -= n_tokens
         first, end = sequence.n_computed // PAGE_LEN, sequence.n_computed + n_tokens
-        plan.under_way |= {self._key(sequence, i) for i in range(first, -(-end // PAGE_LEN))}
+        blocks = range(first, -(-end // PAGE_LEN))
+        plan.under_way[sequence] = {self._key(sequence, i) for i in blocks}
+
+    def _take_back(self, plan: Plan, sequence: Sequence) -> None:
+        n_tokens = plan.chosen.pop(sequence, 0)
+        if n_tokens == 0:
+            return
+        plan.n_left += n_tokens
+        plan.n_rows_left += n_tokens if sequence.all_rows else 1
+        if not _is_answer(sequence):
+            plan.n_prompt_left += n_tokens
+            del plan.under_way[sequence]
 
     def _add_guesses(self, plan: Plan, guesser: Guesser) -> None:
         """Fill a step of answers with guesses, where pages are left for them."""
@@ -230,7 +241,7 @@ class Scheduler:
         if sequence.all_rows or not plan.under_way:
             return False
         key = self._key(sequence, sequence.n_computed // PAGE_LEN)
-        return key is not None and key in plan.under_way
+        return key is not None and any(key in keys for keys in plan.under_way.values())
 
     def _key(self, sequence: Sequence, index: int) -> bytes | None:
         return self.holdings.prefixes.part_key(sequence.tokens, sequence.keys, index)
@@ -256,9 +267,7 @@ class Scheduler:
 
     def _preempt(self, plan: Plan, sequence: Sequence) -> None:
         """Let `sequence` wait without pages; what is left of them by then it finds again."""
-        if (n_tokens := plan.chosen.pop(sequence, 0)) > 0:
-            plan.n_left += n_tokens
-            plan.n_rows_left += n_tokens if sequence.all_rows else 1
+        self._take_back(plan, sequence)
         self.running.remove(sequence)
         self.waiting.append(sequence)
         self.holdings.give_up(sequence)
@@ -268,7 +277,8 @@ class Scheduler:
         for sequence in (*self.running, *self.waiting):
             if _is_overdue(sequence) or sequence.paused:
                 continue
-            if sequence in plan.chosen or sequence in plan.awaiting:
+            is_awaiting = sequence in plan.awaiting and self._is_under_way(plan, sequence)
+            if sequence in plan.chosen or is_awaiting:
                 sequence.n_passed_over = 0
             elif sequence.arrival < last:
                 sequence.n_passed_over += 1

@@ -278,6 +278,19 @@ def test_who_is_paused_gives_way_even_to_the_younger():
     assert (old.pages, scheduler.waiting) == ([], [old])
 
 
+def test_who_gives_way_in_a_step_leaves_its_part_of_it_to_others():
+    """Tokens of the prompt's share, and the blocks that another one would have waited for."""
+    scheduler = make_scheduler(n_pages=10, beside=46)
+    one = answering(scheduler, prompt(5))
+    old, young = add(scheduler, prompt(150, seed=1)), add(scheduler, prompt(132, seed=2))
+    alike = add(scheduler, young.tokens[:130] + prompt(40, seed=3))
+    assert [step(scheduler), step(scheduler)] == [[(one, 1), (young, 46)]] * 2
+    scheduler.holdings.pool.take(6)  # one page is left, for the rest of `young`
+
+    assert step(scheduler) == [(one, 1), (old, 6), (alike, 40)]
+    assert scheduler.waiting == [young]
+
+
 def test_a_lower_priority_gives_way_at_once():
     scheduler = make_scheduler(n_pages=3)
     low = add(scheduler, prompt(150), priority=-1)

@@ -93,6 +93,39 @@ def test_logprobs_of_a_stop_string_are_left_out(llm):
     assert choice["logprobs"]["tokens"] == [" Paris"]
 
 
+@pytest.mark.parametrize("echo", [False, True])
+@pytest.mark.parametrize(
+    ("stop", "written"),
+    [
+        (["ris."], [" Paris"]),  # a part of the word's text is passed on
+        ([".\nx", "\n\n"], [" Paris", "."]),  # the full stop is held back until the end comes
+        ([".\nx", "\nThe"], [" Paris", ".", "\n"]),  # it comes with the beginning of the end
+        ([".\nx"], [" Paris", ".", "\n", "\n", "The", " answer"]),
+    ],
+)
+def test_a_stream_leaves_out_the_logprobs_of_its_stop_string_alone(llm, stop, written, echo):
+    options = {"max_tokens": 6, "logprobs": 1, "stop": stop, "echo": echo, **GREEDY}
+    whole = llm(PROMPT, **options)["choices"][0]
+    pieces = [piece["choices"][0] for piece in llm(PROMPT, stream=True, **options)]
+
+    assert "".join(piece["text"] for piece in pieces) == whole["text"]
+    found = [piece["logprobs"] for piece in pieces if piece["logprobs"]]
+    assert [token for f in found for token in f["tokens"]] == written
+    for name, values in whole["logprobs"].items():
+        assert [value for f in found for value in f[name]] == values[-len(written) :]
+
+
+def test_a_chats_logprobs_leave_out_its_stop_string(llm):
+    options = {"max_tokens": 4, "logprobs": True, "stop": ["o there"], **GREEDY}
+    whole = llm.create_chat_completion(HI, **options)["choices"][0]
+    pieces = [p["choices"][0] for p in llm.create_chat_completion(HI, stream=True, **options)]
+
+    assert whole["message"]["content"] == "Hell"
+    assert [entry["token"] for entry in whole["logprobs"]["content"]] == ["Hello"]
+    found = [piece["logprobs"]["content"] for piece in pieces if piece["logprobs"]]
+    assert [entry for content in found for entry in content] == whole["logprobs"]["content"]
+
+
 @pytest.mark.parametrize("max_tokens", [None, 0, -1])
 def test_no_limit_is_spelled_in_three_ways(llm, max_tokens):
     answer = llm(PROMPT, max_tokens=max_tokens, stop="\n", **GREEDY)

@@ -3,18 +3,23 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from edgeinfer.compat.llama_cpp.text_answers import Answer, Stamp, usage_of, word
-from edgeinfer.completion import Completion, CompletionStream
+from edgeinfer.compat.llama_cpp.text_answers import Answer, Stamp, Written, usage_of, word
+from edgeinfer.completion import Chunk, Completion, CompletionStream
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.text.tokenizer import Tokenizer
 
 
 def whole(done: Completion, stamp: Stamp, tokenizer: Tokenizer) -> Answer:
     """Return a finished answer."""
+    logprobs = None
+    if done.logprobs is not None:
+        written = Written(tokenizer, at_start=True)
+        _, _, scores = written.of(Chunk(done.text, done.tokens, done.logprobs))
+        logprobs = _logprobs(scores, tokenizer)
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": done.text},
-        "logprobs": None if done.logprobs is None else _logprobs(done.logprobs, tokenizer),
+        "logprobs": logprobs,
         "finish_reason": done.finish_reason,
     }
     return _stamped(stamp, "chat.completion", choice) | {"usage": usage_of(done)}
@@ -22,12 +27,14 @@ def whole(done: Completion, stamp: Stamp, tokenizer: Tokenizer) -> Answer:
 
 def chunks(stream: CompletionStream, stamp: Stamp, tokenizer: Tokenizer) -> Iterator[Answer]:
     """Yield an answer in pieces: who speaks, what, and why it ended."""
+    written = Written(tokenizer, at_start=True)
     with stream:
         yield _piece(stamp, {"role": "assistant"})
         for chunk in stream:
+            _, _, scores = written.of(chunk)
             if not chunk.text:  # the tokens of a stop string
                 continue
-            logprobs = _logprobs(chunk.logprobs, tokenizer) if chunk.logprobs else None
+            logprobs = _logprobs(scores, tokenizer) if scores else None
             yield _piece(stamp, {"content": chunk.text}, logprobs)
         yield _piece(stamp, {}, reason=stream.completion.finish_reason)
 

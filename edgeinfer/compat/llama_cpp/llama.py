@@ -180,7 +180,9 @@ class Llama(Evaluation, Facts):
             opened = self.edgeinfer.stream(given, **options)
             text = given if isinstance(given, str) else tokenizer.decode(given)
             if stream:
-                return _translating(text_answers.chunks(opened, text, stamp, tokenizer))
+                return _translating(
+                    text_answers.chunks(opened, text, stamp, tokenizer, echoed=echo)
+                )
             done = opened.read()
             return text_answers.whole(done, text, stamp, tokenizer, echoed=echo)
 

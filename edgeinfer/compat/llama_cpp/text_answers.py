@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgeinfer.completion import Completion, CompletionStream
+from edgeinfer.completion import Chunk, Completion, CompletionStream
 from edgeinfer.engine.sampler import Sampled
-from edgeinfer.text.tokenizer import Tokenizer
+from edgeinfer.text.tokenizer import PieceJoiner, Tokenizer
 
 Answer = dict[str, Any]
 
@@ -34,11 +34,10 @@ def whole(
     """Return a finished answer; `prompt` is the text before it, part of its own if `echoed`."""
     logprobs = None
     if done.logprobs is not None:
-        end = len(done.text) + (0 if echoed else len(prompt))
-        offsets = _Offsets(len(prompt)).of(_written(tokenizer, done.tokens))
-        offsets = [at for at in offsets if at < end]  # a stop string's are left out
-        words = [word(tokenizer, token) for token in done.tokens[: len(offsets)]]
-        scores: list[Sampled | None] = list(done.logprobs[: len(words)])
+        written = Written(tokenizer, 0 if echoed else len(prompt), answer_at=len(prompt))
+        tokens, offsets, answered = written.of(Chunk(done.text, done.tokens, done.logprobs))
+        words = [word(tokenizer, token) for token in tokens]
+        scores: list[Sampled | None] = [*answered]
         if done.prompt_logprobs is not None:
             pieces = _prompt_pieces(done.prompt_logprobs, prompt, tokenizer)
             words = [_legible(piece) for piece in pieces] + words
@@ -49,19 +48,19 @@ def whole(
 
 
 def chunks(
-    stream: CompletionStream, prompt: str, stamp: Stamp, tokenizer: Tokenizer
+    stream: CompletionStream, prompt: str, stamp: Stamp, tokenizer: Tokenizer, *, echoed: bool
 ) -> Iterator[Answer]:
     """Yield an answer in pieces; the last one has no text and says why it ended."""
-    offsets = _Offsets(len(prompt))
+    written = Written(tokenizer, 0 if echoed else len(prompt), answer_at=len(prompt))
     with stream:
         for chunk in stream:
+            tokens, offsets, scores = written.of(chunk)
             if not chunk.text:  # the tokens of a stop string
                 continue
             logprobs = None
-            if chunk.logprobs:
-                words = [word(tokenizer, token) for token in chunk.tokens]
-                found = offsets.of(_written(tokenizer, chunk.tokens))
-                logprobs = _logprobs(words, found, chunk.logprobs, tokenizer)
+            if scores:
+                words = [word(tokenizer, token) for token in tokens]
+                logprobs = _logprobs(words, offsets, scores, tokenizer)
             yield _answer(stamp, chunk.text, logprobs, None)
         yield _answer(stamp, "", None, stream.completion.finish_reason)
 
@@ -78,6 +77,43 @@ def usage_of(done: Completion) -> Answer:
 def word(tokenizer: Tokenizer, token: int) -> str:
     """Return the text one token stands for, without what is no UTF-8 by itself."""
     return _legible(tokenizer.piece(token))
+
+
+class Written:
+    """The tokens whose text has begun to be passed on; those of a stop string never are.
+
+    A chunk may end in the middle of a token, or before the last of those it was made of.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        n_passed_on: int = 0,
+        *,
+        answer_at: int = 0,
+        at_start: bool = False,
+    ) -> None:
+        """Begin with so much of the text passed on; the answer begins at `answer_at`.
+
+        `at_start`: it is a text of its own, as TextStream takes it.
+        """
+        self._end = n_passed_on
+        self._offsets = _Offsets(answer_at)
+        self._joiner = PieceJoiner(tokenizer, skip_special=True, at_start=at_start)
+        self._left: list[tuple[int, int, Sampled]] = []
+
+    def of(self, chunk: Chunk) -> tuple[list[int], list[int], list[Sampled]]:
+        """Return tokens, their offsets and their scores, with the next piece of text."""
+        self._end += len(chunk.text)
+        offsets = self._offsets.of(map(self._joiner.push, chunk.tokens))
+        self._left += zip(chunk.tokens, offsets, chunk.logprobs, strict=False)
+        n = sum(at < self._end for _, at, _ in self._left)
+        passed_on, self._left = self._left[:n], self._left[n:]
+        return (
+            [token for token, _, _ in passed_on],
+            [at for _, at, _ in passed_on],
+            [score for _, _, score in passed_on],
+        )
 
 
 class _Offsets:
@@ -98,11 +134,6 @@ class _Offsets:
 
 def _legible(piece: bytes) -> str:
     return piece.decode("utf-8", errors="ignore")
-
-
-def _written(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[bytes]:
-    """Return what the tokens of an answer add to its text."""
-    return [b"" if tokenizer.is_control(t) else tokenizer.piece(t) for t in tokens]
 
 
 def _answer(stamp: Stamp, text: str, logprobs: Answer | None, reason: str | None) -> Answer:

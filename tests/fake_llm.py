@@ -18,6 +18,7 @@ class FakeTokenizer:
 
     n_vocab = N_VOCAB
     stop_ids = frozenset([END])
+    bos_id = BOS
     leading_space = False
 
     def __init__(self, add_bos=False):

@@ -19,6 +19,7 @@ COMMANDS = {
     "cache": "Keep what models read of a prompt's beginning, for all processes.",
     "plan": "Say whether a model fits this machine, and how fast it could be.",
     "inspect": "Show what a GGUF file holds.",
+    "eval": "Measure how well a model predicts, and what a smaller one lost.",
     "bench": "Measure the speed of a model on this machine.",
     "doctor": "Check this installation and this machine.",
 }

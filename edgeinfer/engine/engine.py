@@ -106,8 +106,7 @@ class Engine:
 
     def add(self, sequence: Sequence) -> None:
         """Let a checked sequence take part from the next step on."""
-        if not sequence.all_rows:
-            self.storage.provide(sequence.tokens)
+        self.storage.provide(sequence.claimable)
         self.scheduler.add(sequence)
 
     def step(self) -> Iterator[Event]:
@@ -217,7 +216,7 @@ class Engine:
         """Count `item` as computed and let its rows of logits have their effect."""
         sequence = item.sequence
         caught_up = item.catches_up
-        if sequence.all_rows and not np.isfinite(rows).all():
+        if sequence.rows_from is not None and not np.isfinite(rows).all():
             error = NonFiniteError("logits: found NaN or infinity; the weights may be damaged")
             yield from self.finish(sequence, "error", error)
             return
@@ -225,8 +224,11 @@ class Engine:
         self.scheduler.advance(item)
         if sequence.n_told < _n_ready(sequence):
             yield _progress(sequence)
-        if sequence.all_rows and sequence.n_reached > n_reached:
-            yield Rows(sequence, n_reached, rows[n_reached - first :].copy())
+        if sequence.rows_from is not None:
+            first = max(first, sequence.rows_from)
+            n_told = max(first, n_reached)
+            if sequence.n_reached > n_told:
+                yield Rows(sequence, n_told, rows[n_told - first :].copy())
         if not caught_up:
             return
         if sequence.max_tokens == 0:

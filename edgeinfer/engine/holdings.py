@@ -34,8 +34,8 @@ class Holdings:
     def n_missing(self, sequence: Sequence) -> int:
         """Return how many more pages the tokens of `sequence`, and the next one, take."""
         n_missing = pages_for(len(sequence.tokens) + 1) - len(sequence.pages)
-        if not sequence.pages and not sequence.all_rows:
-            n_missing -= self.prefixes.n_shared(sequence.tokens, sequence.keys)
+        if not sequence.pages:
+            n_missing -= self.prefixes.n_shared(sequence.claimable, sequence.keys)
         return max(0, n_missing)
 
     def claim(self, sequence: Sequence) -> list[Copy]:
@@ -43,10 +43,10 @@ class Holdings:
 
         A page that agrees in part is copied, because the sequence writes the rest of it.
         """
-        if sequence.all_rows:
-            return []
-        tokens, keys = sequence.tokens, sequence.keys
+        tokens, keys = sequence.claimable, sequence.keys
         n_held = sequence.n_computed // PAGE_LEN
+        if n_held * PAGE_LEN >= len(tokens) - 1:
+            return []
         if found := self.prefixes.claim(tokens, keys, n_held):
             self.prefixes.release(sequence.pages[n_held:])
             sequence.pages[n_held:] = found

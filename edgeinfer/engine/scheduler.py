@@ -41,10 +41,10 @@ class Work:
     def n_rows(self) -> int:
         """How many rows of logits are wanted.
 
-        All of a sequence that asks for all, else those that tokens to come are chosen from.
+        Those a sequence asks for, else those that tokens to come are chosen from.
         """
-        if self.sequence.all_rows:
-            return self.n_tokens
+        if self.sequence.rows_from is not None:
+            return _n_rows(self.sequence, self.n_tokens)
         has_next = self.catches_up and self.sequence.max_tokens > 0
         return 1 + len(self.guesses) if has_next else 0
 
@@ -198,8 +198,9 @@ class Scheduler:
         if not _is_answer(sequence):
             most = max(plan.n_left - n_reserved, int(not plan.chosen))
             n_tokens = min(n_tokens, plan.n_prompt_left, most)
-        if sequence.all_rows:
-            n_tokens = min(n_tokens, plan.n_rows_left)
+        if sequence.rows_from is not None:
+            n_before = max(0, sequence.rows_from - sequence.n_computed)
+            n_tokens = min(n_tokens, n_before + plan.n_rows_left)
         if n_tokens <= 0 or plan.n_rows_left == 0:
             return
         if self._make_room(plan, sequence, sequence.n_computed + n_tokens):
@@ -208,20 +209,20 @@ class Scheduler:
     def _take(self, plan: Plan, sequence: Sequence, n_tokens: int) -> None:
         plan.chosen[sequence] = n_tokens
         plan.n_left -= n_tokens
-        plan.n_rows_left -= n_tokens if sequence.all_rows else 1
+        plan.n_rows_left -= _n_rows(sequence, n_tokens)
         if _is_answer(sequence):
             return
         plan.n_prompt_left -= n_tokens
         first, end = sequence.n_computed // PAGE_LEN, sequence.n_computed + n_tokens
         blocks = range(first, -(-end // PAGE_LEN))
-        plan.under_way[sequence] = {self._key(sequence, i) for i in blocks}
+        plan.under_way[sequence] = {self._key(sequence, sequence.tokens, i) for i in blocks}
 
     def _take_back(self, plan: Plan, sequence: Sequence) -> None:
         n_tokens = plan.chosen.pop(sequence, 0)
         if n_tokens == 0:
             return
         plan.n_left += n_tokens
-        plan.n_rows_left += n_tokens if sequence.all_rows else 1
+        plan.n_rows_left += _n_rows(sequence, n_tokens)
         if not _is_answer(sequence):
             plan.n_prompt_left += n_tokens
             del plan.under_way[sequence]
@@ -238,13 +239,13 @@ class Scheduler:
 
     def _is_under_way(self, plan: Plan, sequence: Sequence) -> bool:
         """Whether the step computes for another what `sequence` needs next."""
-        if sequence.all_rows or not plan.under_way:
+        if not plan.under_way:
             return False
-        key = self._key(sequence, sequence.n_computed // PAGE_LEN)
+        key = self._key(sequence, sequence.claimable, sequence.n_computed // PAGE_LEN)
         return key is not None and any(key in keys for keys in plan.under_way.values())
 
-    def _key(self, sequence: Sequence, index: int) -> bytes | None:
-        return self.holdings.prefixes.part_key(sequence.tokens, sequence.keys, index)
+    def _key(self, sequence: Sequence, tokens: Ids[int], index: int) -> bytes | None:
+        return self.holdings.prefixes.part_key(tokens, sequence.keys, index)
 
     def _make_room(self, plan: Plan, sequence: Sequence, n_tokens: int) -> bool:
         """Give `sequence` pages for `n_tokens`; else it waits, or is starved if it is alone."""
@@ -282,6 +283,13 @@ class Scheduler:
                 sequence.n_passed_over = 0
             elif sequence.arrival < last:
                 sequence.n_passed_over += 1
+
+
+def _n_rows(sequence: Sequence, n_tokens: int) -> int:
+    """Return how many rows the next tokens of `sequence` may take at most."""
+    if sequence.rows_from is None:
+        return 1
+    return max(0, sequence.n_computed + n_tokens - max(sequence.rows_from, sequence.n_computed))
 
 
 def _in_turn(ready: list[Sequence]) -> list[Sequence]:

@@ -36,12 +36,14 @@ class Sequence:
     catch up with tokens, and a sequence that has caught up is given its next one. One that lost
     its pages to others has computed nothing, and catches up again.
 
+    `rows_from`: the first token whose row of logits is wanted, and those of all after it; None
+    wants no rows but those that the next tokens are chosen from.
+
     `priority`: a higher one goes first. `deadline_s`: when to end it, by time.monotonic().
     """
 
     __slots__ = (
         "account",
-        "all_rows",
         "arrival",
         "deadline_s",
         "error",
@@ -64,6 +66,7 @@ class Sequence:
         "paused",
         "priority",
         "prompt_s",
+        "rows_from",
         "sampler",
         "stop_id",
         "stop_ids",
@@ -78,7 +81,7 @@ class Sequence:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         n_logprobs: int | None = None,
-        all_rows: bool = False,
+        rows_from: int | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
     ) -> None:
@@ -89,7 +92,7 @@ class Sequence:
         self.max_tokens = max_tokens
         self.stop_ids = stop_ids
         self.n_logprobs = n_logprobs
-        self.all_rows = all_rows
+        self.rows_from = rows_from
         self.priority = priority
         self.deadline_s = deadline_s
         self.arrival = 0
@@ -116,6 +119,11 @@ class Sequence:
     def n_due(self) -> int:
         """Tokens whose keys and values are still to be computed."""
         return len(self.tokens) - self.n_computed
+
+    @property
+    def claimable(self) -> Ids[int]:
+        """The tokens of which all but the last may be had from others, who computed the same."""
+        return self.tokens if self.rows_from is None else self.tokens[: self.rows_from + 1]
 
     @property
     def n_generated(self) -> int:

@@ -17,7 +17,7 @@ from edgeinfer.engine.handle import Handle
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.engine.sequence import Sequence
-from edgeinfer.errors import ModelClosedError, NonFiniteError
+from edgeinfer.errors import InvalidParameterError, ModelClosedError, NonFiniteError
 from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.loader.kv_file import UNBOUND, Binding
 from edgeinfer.loader.metadata import Metadata
@@ -163,6 +163,22 @@ class HeldModel:
             rows[first : first + len(part)] = part
         return rows
 
+    def stream_logits(
+        self, ids: Iterable[int], *, first: int = 0
+    ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """Iterate over the rows of `logits` from `first` on, some at a time as they are computed.
+
+        Each item is the index of its first row, and some rows. What the ids before `first` have in
+        common with earlier ones is not computed again.
+
+        Raises InvalidParameterError for a `first` that is not the index of an id; others as
+        `logits`.
+        """
+        tokens = token_ids(ids)
+        if not 0 <= first < len(tokens):
+            raise InvalidParameterError(f"first: found {first} (need 0 to {len(tokens) - 1})")
+        return self._rows(tokens, first)
+
     def next_logits(self, ids: Iterable[int]) -> npt.NDArray[np.float32]:
         """Return the logits after the last token, float32 (n_vocab,), as `logits` has them.
 
@@ -202,9 +218,11 @@ class HeldModel:
             self._templated[source] = self.tokenizer.with_template_source(source)
         return self._templated[source]
 
-    def _rows(self, tokens: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    def _rows(
+        self, tokens: list[int], first: int = 0
+    ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """Yield the logits after each token, some at a time, with the index of their first."""
-        handle = self._submit(Sequence(tokens, None, max_tokens=0, all_rows=True))
+        handle = self._submit(Sequence(tokens, None, max_tokens=0, rows_from=first))
         try:
             for event in handle:
                 if isinstance(event, Rows):

@@ -224,11 +224,37 @@ def test_progress_counts_cached_and_computed_tokens():
 def test_all_rows_come_in_order_and_equal_one_at_a_time():
     def rows(n_batch):
         engine = make_engine(n_batch=n_batch)
-        events = run(engine, make_sequence(prompt(90), max_tokens=0, all_rows=True))
+        events = run(engine, make_sequence(prompt(90), max_tokens=0, rows_from=0))
         return np.concatenate([e.logits for e in events if isinstance(e, Rows)])
 
     assert rows(64).shape == (90, N_VOCAB)
     assert (rows(64) == rows(1)).all()
+
+
+def test_rows_from_a_token_on_take_what_is_cached_before_it_and_equal_those_of_all():
+    ids = prompt(200)
+    whole = run(make_engine(), make_sequence(ids, max_tokens=0, rows_from=0))
+    engine = make_engine()
+    run(engine, make_sequence(ids[:100] + prompt(20, seed=1), max_tokens=0))
+
+    sequence = make_sequence(ids, max_tokens=0, rows_from=90)
+    parts = [e for e in run(engine, sequence) if isinstance(e, Rows)]
+
+    assert sequence.n_cached == 90
+    assert parts[0].first == 90
+    rows = np.concatenate([e.logits for e in parts])
+    assert (rows == np.concatenate([e.logits for e in whole if isinstance(e, Rows)])[90:]).all()
+
+
+def test_tokens_before_the_first_row_wanted_take_no_room_of_rows():
+    engine = make_engine()
+    engine.scheduler._n_rows = 8
+    sequence = make_sequence(prompt(64), max_tokens=0, rows_from=60)
+
+    parts = [e for e in run(engine, sequence) if isinstance(e, Rows)]
+
+    assert engine.executable.steps == [(64,)]
+    assert [(e.first, len(e.logits)) for e in parts] == [(60, 4)]
 
 
 def test_logprobs_are_the_log_softmax_best_first():
@@ -237,7 +263,7 @@ def test_logprobs_are_the_log_softmax_best_first():
 
     logprob = next(e.logprob for e in run(engine, sequence) if isinstance(e, Token))
 
-    rows = make_sequence(prompt(5), max_tokens=0, all_rows=True)
+    rows = make_sequence(prompt(5), max_tokens=0, rows_from=0)
     row = next(e.logits[-1] for e in run(engine, rows) if isinstance(e, Rows)).astype(float)
     expected = np.sort(row - np.log(np.exp(row).sum()))[::-1][:5]
     assert [value for _, value in logprob.top] == pytest.approx(expected.tolist())
@@ -292,7 +318,7 @@ def test_nothing_of_a_failed_sequence_is_used_again():
 
 
 def test_damaged_rows_are_an_error():
-    engine, sequence = make_engine(), make_sequence(prompt(5), max_tokens=0, all_rows=True)
+    engine, sequence = make_engine(), make_sequence(prompt(5), max_tokens=0, rows_from=0)
     engine.executable.run = lambda batch, cancel: np.full((5, N_VOCAB), np.nan, np.float32)
 
     run(engine, sequence)

@@ -151,7 +151,7 @@ def test_pages_behind_all_windows_are_not_missed(tmp_path, kv_type):
 def test_rows_of_a_scored_text_equal_those_of_an_answer(make):
     tokens, expected = alone(make, prompt(70))
     with make(n_batch=16) as engine:
-        scored = Sequence(tokens, None, max_tokens=0, all_rows=True)
+        scored = Sequence(tokens, None, max_tokens=0, rows_from=0)
         events = run(engine, scored)
 
     found = np.concatenate([e.logits for e in events if hasattr(e, "logits")])

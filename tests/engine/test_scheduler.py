@@ -153,7 +153,7 @@ def test_a_paused_sequence_is_left_out():
 
 def test_rows_of_logits_bound_the_step():
     scheduler = make_scheduler(n_rows=10)
-    scoring = add(scheduler, prompt(25), max_tokens=0, all_rows=True)
+    scoring = add(scheduler, prompt(25), max_tokens=0, rows_from=0)
 
     assert step(scheduler) == [(scoring, 10)]
 

@@ -1,0 +1,129 @@
+"""Measure how far a model's predictions are from another's, both read side by side."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.errors import InvalidParameterError
+from edgeinfer.evaluating.measured import Measured, exp_of, mean_of, root_of
+from edgeinfer.evaluating.rows import Compared, compare
+from edgeinfer.evaluating.windows import DEFAULT_CTX, Windows, cut
+from edgeinfer.llm import Model
+
+Progress = Callable[[int, int, float], None]  # windows done, of windows, the value so far
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """What `divergence` measured; p is the reference's prediction, q the model's.
+
+    kld: mean of KL(p || q) in nats, over `n_tokens` tokens of `n_chunks` windows of `n_ctx`; then
+    its percentiles. top1_agreement: share of tokens where both find the same one likeliest. dp:
+    mean of what the model gave the token that came more than the reference, rms_dp its root mean
+    square. ln_ppl_ratio: log of ppl / ppl_reference, whose error is smaller than that of either.
+    """
+
+    kld: Measured
+    median: float
+    p90: float
+    p99: float
+    p999: float
+    max: float
+    top1_agreement: Measured
+    dp: Measured
+    rms_dp: Measured
+    ppl_reference: Measured
+    ppl: Measured
+    ln_ppl_ratio: Measured
+    n_tokens: int
+    n_chunks: int
+    n_ctx: int
+
+
+def divergence(
+    reference: Model,
+    model: Model,
+    text: str,
+    *,
+    n_ctx: int | None = None,
+    chunks: int | None = None,
+    progress: Progress | None = None,
+) -> Divergence:
+    """Measure KL(reference || model) on a text, with llama-perplexity's windows.
+
+    Both models read a window one after the other; nothing is kept on disk.
+
+    Args:
+        reference: the model that counts as right, with the same tokenizer as `model`.
+        model: the model to judge.
+        text, n_ctx, chunks: as `perplexity` has them.
+        progress: called as progress(n_done, n_chunks, kld_so_far) after each window; what it raises
+            ends the measurement.
+
+    Raises:
+        InvalidParameterError: an argument is out of its range, the text fills no window, or the two
+            models have different tokens.
+        NonFiniteError: a model computed NaN or infinity.
+    """
+    if n_ctx is None:
+        n_ctx = min(DEFAULT_CTX, reference.n_ctx, model.n_ctx)
+    windows = cut(reference, text, n_ctx=n_ctx, most=chunks)
+    check_same_tokens(windows, cut(model, text, n_ctx=n_ctx, most=chunks), reference, model)
+    parts: list[Compared] = []
+    for index, ids in enumerate(windows.ids):
+        labels = windows.labels(index)
+        p_rows = np.concatenate(
+            [rows for _, rows in reference.stream_logits(ids[:-1], first=windows.first)]
+        )
+        for first, q_rows in model.stream_logits(ids[:-1], first=windows.first):
+            part = slice(first - windows.first, first - windows.first + len(q_rows))
+            parts.append(compare(p_rows[part], q_rows, labels[part]))
+        if progress is not None:
+            progress(index + 1, len(windows.ids), _mean_kld(parts))
+    return summary(parts, windows)
+
+
+def _mean_kld(parts: Ids[Compared]) -> float:
+    return mean_of(np.concatenate([part.kld for part in parts])).value
+
+
+def check_same_tokens(mine: Windows, other: Windows, reference: Model, model: Model) -> None:
+    """Raise InvalidParameterError unless both models read the same ids of the same vocabulary."""
+    names = f"{reference.path.name} and {model.path.name}"
+    if reference.n_vocab != model.n_vocab:
+        raise InvalidParameterError(
+            f"{names}: found {reference.n_vocab} and {model.n_vocab} tokens in the vocabularies "
+            "(need the same tokenizer: predictions of different tokens cannot be compared)"
+        )
+    if mine != other:
+        raise InvalidParameterError(
+            f"{names}: found different token ids for the text (need the same tokenizer)"
+        )
+
+
+def summary(parts: Ids[Compared], windows: Windows) -> Divergence:
+    """Return the figures of all tokens."""
+    kld = np.concatenate([part.kld for part in parts])
+    nll_p = np.concatenate([part.nll_p for part in parts])
+    nll_q = np.concatenate([part.nll_q for part in parts])
+    dp = np.exp(-nll_q) - np.exp(-nll_p)
+    median, p90, p99, p999, most = np.percentile(kld, (50, 90, 99, 99.9, 100)).tolist()
+    return Divergence(
+        kld=mean_of(kld),
+        median=median,
+        p90=p90,
+        p99=p99,
+        p999=p999,
+        max=most,
+        top1_agreement=mean_of(np.concatenate([part.same for part in parts])),
+        dp=mean_of(dp),
+        rms_dp=root_of(mean_of(dp * dp)),
+        ppl_reference=exp_of(mean_of(nll_p)),
+        ppl=exp_of(mean_of(nll_q)),
+        ln_ppl_ratio=mean_of(nll_q - nll_p),
+        n_tokens=len(kld),
+        n_chunks=len(windows.ids),
+        n_ctx=windows.n_ctx,
+    )

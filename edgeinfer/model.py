@@ -15,7 +15,7 @@ from typing import Any, Literal
 from edgeinfer import packing
 from edgeinfer.arch import build_program
 from edgeinfer.completion import Chunk, Completion, CompletionStream, Timings, Usage
-from edgeinfer.engine.budget import page_budget
+from edgeinfer.engine.budget import page_budget, snapshot_budget
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.pages import PAGE_LEN
 from edgeinfer.engine.sampler import Sampled
@@ -146,6 +146,7 @@ def load(
         n_threads_batch=n_threads_batch or 0,
         kv_type=kv_type,
         activations=activations,
+        n_snapshots=snapshot_budget(program.snapshot_bytes),
     )
     packed = _packed(file, kernels, pack, progress)
     if packed is None:
@@ -178,7 +179,7 @@ def load(
         budget=replace(budget, page_bytes=executable.state_bytes // limits.n_pages),
         fingerprint=binding.digest().encode(),
         window=program.window,
-        guesser=Speculation(n_ctx) if speculate and _may_guess(program, kernels) else None,
+        guesser=Speculation(n_ctx) if speculate and kernels.is_bit_exact else None,
         stored=find_prefixes(binding, PAGE_LEN, executable.page_bytes) if prefixes else (),
     )
     load_s = time.perf_counter() - started_s
@@ -280,11 +281,6 @@ def _most_page_bytes(program: Program) -> int:
     """Return the bytes of a page of 16-bit keys and values, the largest of KV_TYPES."""
     widths = (kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs)
     return 2 * PAGE_LEN * sum(widths)
-
-
-def _may_guess(program: Program, kernels: Backend) -> bool:
-    """Whether a wrong guess leaves nothing behind, and a right one has the bits of its own step."""
-    return len(program.kvs) == len(program.states) and kernels.is_bit_exact
 
 
 def _side_by_side(

@@ -12,6 +12,7 @@ from typing import Literal
 
 from edgeinfer.arch import build_program
 from edgeinfer.engine.pages import PAGE_LEN, pages_for
+from edgeinfer.engine.state import PER_SEQUENCE
 from edgeinfer.errors import InvalidParameterError, ResourceError, UnsupportedModelError
 from edgeinfer.kernels.backend import KV_TYPES, Backend, Footprint, Limits, choose
 from edgeinfer.kernels.memory import memory_bytes
@@ -19,7 +20,6 @@ from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.loader.mapped import display
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.program.program import Program
-from edgeinfer.program.states import Conv, Delta, Kv, Ssm, State
 from edgeinfer.program.work import kv_bytes, macs_per_token, weight_bytes
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,8 @@ class Estimate:
 
     weights_bytes: the matrices as they are laid out. kv_bytes_per_token: keys and values of one
     token, by KV type. kv_bytes: those of `n_sequences` contexts of `n_ctx` tokens in `kv_type`.
-    state_bytes: recurrent state of the sequences. scratch_bytes: the values of a step. n_bytes:
+    state_bytes: recurrent state of the sequences, before a step and
+    after it. scratch_bytes: the values of a step. n_bytes:
     all of these; the interpreter and the vocabulary come on top. available_bytes: what this
     process may still take.
 
@@ -147,7 +148,7 @@ def _estimate(
     needs = _Needs(
         weights=footprint.weights_bytes,
         page=footprint.page_bytes,
-        state=n_sequences * sum(map(_state_bytes, program.states)),
+        state=n_sequences * PER_SEQUENCE * program.snapshot_bytes,
         scratch=_scratch_bytes(program, footprint, limits),
         n_sequences=n_sequences,
     )
@@ -241,18 +242,6 @@ def _scratch_bytes(program: Program, footprint: Footprint, limits: Limits) -> in
     """Return what a step of n_batch tokens touches; of the rows of logits that is the last."""
     untouched = (limits.n_batch - 1) * program.n_vocab * 4
     return max(0, footprint.work_bytes - untouched)
-
-
-def _state_bytes(state: State) -> int:
-    match state:
-        case Kv():
-            return 0
-        case Conv():
-            return 4 * state.n_channels * state.n_past
-        case Ssm():
-            return 4 * state.n_heads * state.head_dim * state.state_dim
-        case Delta():
-            return 4 * state.n_heads * state.key_dim * state.value_dim
 
 
 def _size(n_bytes: int) -> str:

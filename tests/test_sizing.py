@@ -9,7 +9,6 @@ from edgeinfer.arch import build_program
 from edgeinfer.errors import InvalidParameterError, ResourceError, UnsupportedModelError
 from edgeinfer.kernels.backend import KV_TYPES, PAGE_LEN, Limits, choose
 from edgeinfer.loader.gguf import open_gguf
-from edgeinfer.program.states import Conv, Delta, Kv, Ssm
 from edgeinfer.sizing import estimate
 from tests.arch import tiny
 from tests.gguf_writer import write_gguf
@@ -184,19 +183,6 @@ def test_an_unknown_architecture_is_an_error(tiny_gguf):
     )
     with pytest.raises(UnsupportedModelError, match="novel"):
         estimate(file)
-
-
-@pytest.mark.parametrize(
-    ("state", "n_bytes"),
-    [
-        (Kv(0, 2, 4, 4), 0),
-        (Conv(0, n_channels=6, n_past=3), 72),
-        (Ssm(0, n_heads=2, head_dim=3, state_dim=5), 120),
-        (Delta(0, n_heads=2, key_dim=3, value_dim=5), 120),
-    ],
-)
-def test_recurrent_state_counts_in_float32(state, n_bytes):
-    assert sizing._state_bytes(state) == n_bytes
 
 
 def test_estimate_is_public():

@@ -15,11 +15,14 @@ def batch_of(work: list[Work]) -> Batch:
     positions: list[int] = []
     rows: list[int] = []
     wanted: list[int] = []
+    saves: list[tuple[int, int]] = []  # rows and snapshots
     for row, item in enumerate(work):
         sequence, first = item.sequence, item.sequence.n_computed
         tokens += sequence.tokens[first : first + item.n_tokens]
         tokens += item.guesses
         n_tokens = item.n_tokens + len(item.guesses)
+        row_of = len(positions) - first - 1  # of the token that makes so many computed, less those
+        saves += ((row_of + n, item.sequence.saves[n]) for n in sorted(item.sequence.saves))
         positions += range(first, first + n_tokens)
         rows += [row] * n_tokens
         wanted += range(len(tokens) - item.n_rows, len(tokens))
@@ -34,4 +37,7 @@ def batch_of(work: list[Work]) -> Batch:
         sequences=np.array(rows, np.int32),
         page_tables=page_tables,
         wanted=np.array(wanted, np.int32),
+        snapshots=np.array([item.sequence.snapshot for item in work], np.int32),
+        saved_rows=np.array([at for at, _ in saves], np.int32),
+        saved_snapshots=np.array([snapshot for _, snapshot in saves], np.int32),
     )

@@ -1,4 +1,4 @@
-"""Say how many KV pages the memory has room for; knows bytes, no sequences."""
+"""Say how many KV pages and snapshots memory has room for; knows bytes, no sequences."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +9,8 @@ from edgeinfer.kernels.memory import memory_bytes
 MOST_CONTEXTS: Final = 8  # full-length sequences the pages are for, at most
 KEPT_CONTEXTS: Final = 2  # in pages of how many prefixes are kept
 KEPT_SHARE: Final = 8  # of the memory there is, and of this part of it at most
+LEAST_SNAPSHOTS: Final = 32  # eight sequences, and guesses of some
+MOST_SNAPSHOTS: Final = 1024
 RESERVE_SHARE: Final = 16  # this part of the memory is left to others
 
 
@@ -24,10 +26,20 @@ class Budget:
     n_kept: int
     page_bytes: int
 
-    def has_room(self, n_pages: int) -> bool:
-        """Whether the memory that is available now has room for so many more pages."""
+    def has_room(self, n_units: int, *, unit_bytes: int | None = None) -> bool:
+        """Whether the memory that is available now has room for so many more, pages if not said."""
         available, total = memory_bytes()
-        return n_pages * self.page_bytes <= available - total // RESERVE_SHARE
+        n_bytes = self.page_bytes if unit_bytes is None else unit_bytes
+        return n_units * n_bytes <= available - total // RESERVE_SHARE
+
+
+def snapshot_budget(snapshot_bytes: int) -> int:
+    """Return how many snapshots of recurrent state there may be on this machine.
+
+    They take memory when they are first written, and those that are kept a part of it at most.
+    """
+    _, total = memory_bytes()
+    return min(MOST_SNAPSHOTS, max(LEAST_SNAPSHOTS, total // KEPT_SHARE // max(1, snapshot_bytes)))
 
 
 def page_budget(n_ctx: int, page_bytes: int) -> Budget:

@@ -6,6 +6,7 @@ Ids go in, events come out. Knows no text and no threads: whoever steps it is al
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Ids
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.scheduler import Plan, Scheduler, Work
 from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.engine.speculation import Guesser
+from edgeinfer.engine.state import Snapshots, spacing_of
 from edgeinfer.engine.storing import Storage, Stored
 from edgeinfer.errors import (
     CancelledError,
@@ -56,11 +58,13 @@ class Engine:
         self.limits = limits
         self.cancel = Cancel()
         pool = PagePool(limits.n_pages, has_room=budget.has_room if budget else None)
+        snapshots = _snapshots(executable, limits, budget)
         holdings = Holdings(
             pool,
-            PrefixCache(pool, fingerprint),
+            PrefixCache(pool, fingerprint, snapshots),
             n_kept=budget.n_kept if budget else limits.n_pages,
             window=window,
+            snapshots=snapshots,
         )
         self.storage = Storage(holdings, executable, stored)
         self.pace = Pace(limits.n_batch)
@@ -169,6 +173,7 @@ class Engine:
         for item in work:
             n_rows = item.n_rows
             events += self._advance(item, logits[n_used : n_used + n_rows])
+            self.scheduler.settle(item)
             n_used += n_rows
         self._learn(work, n_chosen, n_answers, n_prompt_tokens, run_s)
         step_s = time.perf_counter() - started_s
@@ -260,6 +265,16 @@ class Engine:
         full = len(sequence.tokens) >= self.limits.n_ctx
         if full or sequence.n_generated >= sequence.max_tokens:
             yield from self.finish(sequence, "length")
+
+
+def _snapshots(executable: Executable, limits: Limits, budget: Budget | None) -> Snapshots | None:
+    """Return the snapshots of a model with recurrent state."""
+    n_bytes = executable.snapshot_bytes
+    if n_bytes == 0:
+        return None
+    has_room = partial(budget.has_room, unit_bytes=n_bytes) if budget else None
+    spacing = spacing_of(n_bytes, executable.page_bytes)
+    return Snapshots(PagePool(limits.n_snapshots, has_room=has_room), spacing)
 
 
 def _choose(sequence: Sequence, row: npt.NDArray[np.float32]) -> tuple[int, Sampled | None]:

@@ -3,17 +3,18 @@
 A block is a page's worth of tokens, and its key a hash of the block before it and its own ids, down
 to a root that stands for the model, its adapter and the type of keys and values. The same ids
 behind the same ids have the same keys and values bit for bit, so what starts from here equals what
-is computed from its start.
+is computed from its start. A model with recurrent state starts only where a snapshot of it is kept.
 """
 
 import secrets
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from edgeinfer.engine.pages import NO_PAGE, PAGE_LEN, PagePool
+from edgeinfer.engine.state import Places, Snapshots
 
 KEY_BYTES = 16
 LEAST_PART = 8  # tokens that are worth the copy of a page; so many take one call of a kernel
@@ -27,6 +28,20 @@ class _Block:
     parent: bytes
     tokens: list[int]
     page: int
+    states: Places = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Whole pages, `n_part` positions of the page `source` behind them, and the state there.
+
+    Each has one owner more.
+    """
+
+    pages: list[int]
+    source: int
+    n_part: int
+    snapshot: int
 
 
 class PrefixCache:
@@ -40,9 +55,15 @@ class PrefixCache:
     Unused pages are given up, least recently used first, a chain from its end.
     """
 
-    def __init__(self, pool: PagePool, fingerprint: bytes = b"") -> None:
-        """Take the fingerprint of all that decides what keys and values tokens have."""
+    def __init__(
+        self, pool: PagePool, fingerprint: bytes = b"", snapshots: Snapshots | None = None
+    ) -> None:
+        """Take the fingerprint of all that decides what keys and values tokens have.
+
+        `snapshots` are those of a model with recurrent state.
+        """
         self._pool = pool
+        self._snapshots = snapshots
         self._secret = secrets.token_bytes(32)  # so that nobody can prepare equal keys
         self.root = self._hash(fingerprint)
         self._blocks: dict[bytes, _Block] = {}
@@ -85,6 +106,13 @@ class PrefixCache:
             n += 1
         return n
 
+    def n_known(self, tokens: Ids[int], keys: list[bytes], n_held: int) -> int:
+        """Return how many whole blocks from block `n_held` on are known."""
+        n = 0
+        while self._whole(tokens, keys, n_held + n) is not None:
+            n += 1
+        return n
+
     def claim(self, tokens: Ids[int], keys: list[bytes], n_held: int) -> list[int]:
         """Return the pages of the known whole blocks from block `n_held` on, with one owner more.
 
@@ -93,9 +121,7 @@ class PrefixCache:
         pages: list[int] = []
         while (block := self._whole(tokens, keys, n_held + len(pages))) is not None:
             pages.append(block.page)
-        self._pool.share(pages)
-        for page in pages:
-            self._unused.pop(page, None)
+        self._use(pages)
         return pages
 
     def claim_part(self, tokens: Ids[int], keys: list[bytes], n_held: int) -> tuple[int, int]:
@@ -103,41 +129,70 @@ class PrefixCache:
 
         The caller becomes an owner, to copy the page and release it; of (NO_PAGE, 0) there is none.
         """
-        parent = self.key_of(tokens, keys, n_held - 1) if n_held else self.root
-        start = n_held * PAGE_LEN
-        wanted = tokens[start : min(start + PAGE_LEN, len(tokens) - 1)]
+        wanted = _wanted(tokens, n_held)
         best, n_common = None, LEAST_PART - 1
-        for block in self._children.get(parent, ()):
+        for block in self._children.get(self._parent(tokens, keys, n_held), ()):
             n = _common_len(block.tokens, wanted)
             if n > n_common:
                 best, n_common = block, n
         if best is None:
             return NO_PAGE, 0
-        self._pool.share([best.page])
-        self._unused.pop(best.page, None)
+        self._use([best.page])
         return best.page, n_common
+
+    def claim_state(self, tokens: Ids[int], keys: list[bytes], n_held: int) -> Reached | None:
+        """Return what is known behind `n_held` blocks, as far as a snapshot is kept; maybe nothing.
+
+        The last token is never part of it.
+        """
+        assert self._snapshots is not None
+        whole: list[_Block] = []
+        while (block := self._whole(tokens, keys, n_held + len(whole))) is not None:
+            whole.append(block)
+        for n in range(len(whole), -1, -1):
+            block, length = self._farthest_state(tokens, keys, n_held + n)
+            if block is None:
+                continue
+            pages = [known.page for known in whole[:n]]
+            self._use([*pages, block.page])
+            self._snapshots.use(block.states[length])
+            if length == PAGE_LEN:
+                return Reached([*pages, block.page], NO_PAGE, 0, block.states[length])
+            return Reached(pages, block.page, length, block.states[length])
+        return None
+
+    def keep_state(self, tokens: Ids[int], keys: list[bytes], n_tokens: int, snapshot: int) -> None:
+        """Remember the state after so many of `tokens`, if the block it ends in is known."""
+        assert self._snapshots is not None
+        index = (n_tokens - 1) // PAGE_LEN
+        ids = _ids_of(tokens[:n_tokens], index)
+        for block in self._children.get(self._parent(tokens, keys, index), ()):
+            if _common_len(block.tokens, ids) == len(ids):
+                self._snapshots.keep(block.states, len(ids), snapshot)
+                return
 
     def keep(self, tokens: Ids[int], keys: list[bytes], index: int, page: int) -> None:
         """Remember that `page` holds block `index` of `tokens`, whole or, the last, in part."""
         held = _ids_of(tokens, index)
         if not held:
             return
-        parent = self.key_of(tokens, keys, index - 1) if index else self.root
+        parent = self._parent(tokens, keys, index)
         is_whole = len(held) == PAGE_LEN
         key = self.key_of(tokens, keys, index) if is_whole else self._key(parent, held)
         if key in self._blocks:
             return
+        states: Places = {}
         if (before := self._of_page.get(page)) is not None:
             if len(before.tokens) >= len(held):
                 return
-            self._drop(before)  # the page has been filled further
+            self._replace(before, states)  # the page has been filled further
         siblings = self._children.get(parent, [])
         if not is_whole and any(_common_len(b.tokens, held) == len(held) for b in siblings):
             return
         for block in [b for b in siblings if _common_len(b.tokens, held) == len(b.tokens)]:
             if block.page in self._unused:  # it answers nothing that the longer one cannot
-                self._drop(block)
-        block = _Block(key, parent, held, page)
+                self._replace(block, states)
+        block = _Block(key, parent, held, page, states)
         self._blocks[key] = self._of_page[page] = block
         self._children.setdefault(parent, []).append(block)
         self._pool.share([page])
@@ -172,7 +227,38 @@ class PrefixCache:
         block = self._blocks.get(self.key_of(tokens, keys, index))
         return block if block is not None and block.tokens == _ids_of(tokens, index) else None
 
+    def _farthest_state(
+        self, tokens: Ids[int], keys: list[bytes], index: int
+    ) -> tuple[_Block | None, int]:
+        """Return the block with the farthest state of block `index` of `tokens`, and how far."""
+        wanted = _wanted(tokens, index)
+        best, farthest = None, 0
+        for block in self._children.get(self._parent(tokens, keys, index), ()):
+            if not block.states:
+                continue
+            n = _common_len(block.tokens, wanted)
+            length = max((at for at in block.states if at <= n), default=0)
+            if length > farthest:
+                best, farthest = block, length
+        return best, farthest
+
+    def _parent(self, tokens: Ids[int], keys: list[bytes], index: int) -> bytes:
+        return self.key_of(tokens, keys, index - 1) if index else self.root
+
+    def _use(self, pages: list[int]) -> None:
+        self._pool.share(pages)
+        for page in pages:
+            self._unused.pop(page, None)
+
+    def _replace(self, block: _Block, states: Places) -> None:
+        """Drop a block for one that begins with its tokens, which gets its states."""
+        if self._snapshots is not None:
+            self._snapshots.move(block.states, states)
+        self._drop(block)
+
     def _drop(self, block: _Block) -> None:
+        if self._snapshots is not None:
+            self._snapshots.drop(block.states.values())
         del self._blocks[block.key], self._of_page[block.page]
         self._unused.pop(block.page, None)
         siblings = self._children[block.parent]
@@ -190,6 +276,12 @@ class PrefixCache:
 
 def _ids_of(tokens: Ids[int], index: int) -> list[int]:
     return list(tokens[index * PAGE_LEN : (index + 1) * PAGE_LEN])
+
+
+def _wanted(tokens: Ids[int], index: int) -> Ids[int]:
+    """Return the ids of a block, and never the last token, which is computed in any case."""
+    start = index * PAGE_LEN
+    return tokens[start : min(start + PAGE_LEN, len(tokens) - 1)]
 
 
 def _common_len(a: Ids[int], b: Ids[int]) -> int:

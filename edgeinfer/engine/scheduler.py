@@ -141,6 +141,10 @@ class Scheduler:
         """Count the tokens of `item` as computed, and none of its guesses."""
         self.holdings.advance(item.sequence, item.n_tokens)
 
+    def settle(self, item: Work) -> None:
+        """Take back what the step wrote for guesses of `item` that were wrong."""
+        self.holdings.settle(item.sequence)
+
     def accept(self, sequence: Sequence) -> None:
         """Count the latest token of `sequence` as computed, which a guess was right about."""
         self.holdings.advance(sequence, 1)
@@ -174,12 +178,14 @@ class Scheduler:
 
     def _has_room(self, sequence: Sequence) -> bool:
         needed, room = self.holdings.n_missing(sequence), self.holdings.n_available
+        n_beside = 0
         for other in self.running:
             if _beats(sequence, other):
                 room += len(other.pages)
             else:
                 needed += self.holdings.n_missing(other)
-        return needed <= room
+                n_beside += 1
+        return needed <= room and self.holdings.has_room_beside(n_beside)
 
     def _claim(self, plan: Plan, sequence: Sequence) -> None:
         n_computed = sequence.n_computed
@@ -231,9 +237,9 @@ class Scheduler:
         """Fill a step of answers with guesses, where pages are left for them."""
         found = guesser.guess(list(plan.chosen), min(plan.n_left, plan.n_rows_left))
         for sequence, guesses in found.items():
-            n_known = len(sequence.tokens)
-            if self.waiting or not self.holdings.extend(sequence, n_known + len(guesses)):
-                guesses = guesses[: len(sequence.pages) * PAGE_LEN - n_known]
+            if self.waiting:  # who needs the pages that guesses would take
+                guesses = guesses[: len(sequence.pages) * PAGE_LEN - len(sequence.tokens)]
+            guesses = guesses[: self.holdings.reserve_guesses(sequence, len(guesses))]
             if guesses:
                 plan.guesses[sequence] = guesses
 
@@ -241,15 +247,15 @@ class Scheduler:
         """Whether the step computes for another what `sequence` needs next."""
         if not plan.under_way:
             return False
-        key = self._key(sequence, sequence.claimable, sequence.n_computed // PAGE_LEN)
+        key = self._key(sequence, sequence.claimable, self.holdings.first_unknown(sequence))
         return key is not None and any(key in keys for keys in plan.under_way.values())
 
     def _key(self, sequence: Sequence, tokens: Ids[int], index: int) -> bytes | None:
         return self.holdings.prefixes.part_key(tokens, sequence.keys, index)
 
     def _make_room(self, plan: Plan, sequence: Sequence, n_tokens: int) -> bool:
-        """Give `sequence` pages for `n_tokens`; else it waits, or is starved if it is alone."""
-        while not self.holdings.extend(sequence, n_tokens):
+        """Give `sequence` room for `n_tokens`; else it waits, or is starved if it is alone."""
+        while not self.holdings.reserve(sequence, n_tokens):
             victim = self._victim(sequence)
             if victim is None and len(self.running) == 1:
                 plan.starved.append(sequence)

@@ -7,6 +7,7 @@ import numpy as np
 
 from edgeinfer.engine.account import Account
 from edgeinfer.engine.sampler import Sampled
+from edgeinfer.engine.state import NO_SNAPSHOT
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
@@ -30,6 +31,7 @@ class Sequence:
         n_cached   | found in the prefix cache |
         n_computed | ................................ |                     grows by steps
         pages      |    page 7    |    page 3    |    page 9    |           room for n_computed
+        snapshot                                    ^ state 5             in hybrids, at n_computed
         keys       |    a1..      |    f0..      |                          of whole pages
 
     Nothing says whether a sequence reads its prompt or writes its answer: computed tokens have to
@@ -49,6 +51,7 @@ class Sequence:
         "error",
         "finish_reason",
         "generate_s",
+        "kept_states",
         "keys",
         "max_tokens",
         "n_accepted",
@@ -68,6 +71,8 @@ class Sequence:
         "prompt_s",
         "rows_from",
         "sampler",
+        "saves",
+        "snapshot",
         "stop_id",
         "stop_ids",
         "tokens",
@@ -97,6 +102,9 @@ class Sequence:
         self.deadline_s = deadline_s
         self.arrival = 0
         self.pages: list[int] = []
+        self.snapshot = NO_SNAPSHOT
+        self.saves: dict[int, int] = {}  # what the step writes: after so many tokens, where to
+        self.kept_states: list[int] = []  # snapshots of its own that others may start from
         self.keys: list[bytes] = []
         self.n_pruned = 0  # leading pages that no window reaches
         self.n_passed_over = 0  # steps in a row

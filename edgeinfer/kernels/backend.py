@@ -5,7 +5,7 @@ Knows no format and no arithmetic; finds the backends by name and checks the bat
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol, TypeAlias
@@ -19,7 +19,14 @@ from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
-LEAST = {"n_ctx": 1, "n_pages": 1, "n_batch": 1, "n_threads": 0, "n_threads_batch": 0}
+LEAST = {
+    "n_ctx": 1,
+    "n_pages": 1,
+    "n_batch": 1,
+    "n_threads": 0,
+    "n_threads_batch": 0,
+    "n_snapshots": 1,
+}
 ACTIVATIONS = ("auto", "fine")
 KV_TYPES = ("f16", "q8_0")
 BACKENDS = ("native", "jit", "reference")  # best first
@@ -41,6 +48,7 @@ class Limits:
     long steps, more than the few tokens that are bound by memory; 0 is n_threads. kv_type: how keys
     and values are stored, one of KV_TYPES (the reference backend keeps float32 whatever it says).
     activations: "auto", or "fine" for the most exact ones that a backend has, everywhere.
+    n_snapshots: recurrent states that may exist at once, where a program has any.
     """
 
     n_ctx: int
@@ -50,6 +58,7 @@ class Limits:
     n_threads_batch: int = 0
     kv_type: str = "f16"
     activations: str = "auto"
+    n_snapshots: int = 2
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -66,6 +75,10 @@ class Limits:
             raise InvalidParameterError(f"activations: found {self.activations!r} (need {allowed})")
 
 
+def _no_ids() -> Ids:
+    return np.zeros(0, np.int32)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Name one step's tokens, T of them, of S sequences, without padding.
@@ -75,6 +88,12 @@ class Batch:
     together with consecutive positions. page_tables: int32 (S, most pages): position p of
     sequence s lives in page `page_tables[s, p // PAGE_LEN]`. wanted: int32 (R,), ascending, the
     rows whose logits are wanted; may be empty.
+
+    For programs with recurrent state, of which a snapshot is written whole and never changed:
+    snapshots: int32 (S,), the state of each sequence before the step; one that begins at position
+    0 has none, whatever stands there. saved_rows: int32 (M,), ascending, the rows after which the
+    state of their sequence is written; each sequence's last row is among them. saved_snapshots:
+    int32 (M,), where to: different ones, and none that a sequence of the step begins with.
     """
 
     tokens: Ids
@@ -82,6 +101,9 @@ class Batch:
     sequences: Ids
     page_tables: Ids
     wanted: Ids
+    snapshots: Ids = field(default_factory=_no_ids)
+    saved_rows: Ids = field(default_factory=_no_ids)
+    saved_snapshots: Ids = field(default_factory=_no_ids)
 
 
 class Cancel:
@@ -132,7 +154,8 @@ class Executable(Protocol):
     weights_bytes: int
     state_bytes: int
     page_bytes: int
-    page_layout: str  # names how a KV type's page is laid out; another name with every change
+    snapshot_bytes: int  # of a sequence's recurrent state; 0 if the program has none
+    page_layout: str  # names how pages of a KV type, and snapshots, are laid out; changes with it
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step and return the logits of the wanted rows, `(R, n_vocab)` float32.
@@ -155,6 +178,14 @@ class Executable(Protocol):
 
     def write_page(self, page: int, data: PageBytes) -> None:
         """Make a page hold what `read_page` returned, here or where the layout has its name."""
+        ...
+
+    def read_snapshot(self, snapshot: int) -> PageBytes:
+        """Return a recurrent state as `snapshot_bytes` bytes of its own."""
+        ...
+
+    def write_snapshot(self, snapshot: int, data: PageBytes) -> None:
+        """Make a snapshot hold what `read_snapshot` returned, by the layout of this name."""
         ...
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import Score
 from edgeinfer.program.program import Constant, Program
 from edgeinfer.program.rope import RopeTable
-from edgeinfer.program.states import Kv
+from edgeinfer.program.states import Conv, Kv, Recurrent
 from edgeinfer.program.values import ConstantRef, Rows, Use, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
@@ -44,6 +44,7 @@ class Builder:
         self._n_values = 0
         self._constants: dict[tuple[str, bytes], tuple[ConstantRef, Constant]] = {}
         self._kvs: list[Kv] = []
+        self._recurrent: list[Recurrent] = []
         self._outputs: dict[str, Value] = {}
 
     def has(self, name: str) -> bool:
@@ -149,6 +150,16 @@ class Builder:
         self._emit(ops.Attention(q, out, kv, heads, scale, softcap, *see, sinks, slopes))
         return out
 
+    def conv1d(self, x: Value, name: str, n_taps: int) -> Value:
+        """Convolve each channel over its own past, with `name.bias` if the file has it."""
+        id = sum(isinstance(state, Conv) for state in self._recurrent)
+        self._recurrent.append(Conv(id, x.width, n_taps - 1))
+        weight = WeightRef(f"{name}.weight", (x.width, n_taps), Use.VECTOR)
+        bias = self.optional(f"{name}.bias", (x.width,))
+        out = self.value(x.width, x.rows)
+        self._emit(ops.Conv1d(x, weight, bias, out, id))
+        return out
+
     def rows(self, x: Value) -> Value:
         """Keep the wanted rows."""
         out = self.value(x.width, Rows.WANTED)
@@ -171,6 +182,12 @@ class Builder:
         """Add alpha * b to a."""
         out = self.value(a.width, a.rows)
         self._emit(ops.Add(a, b, out, alpha))
+        return out
+
+    def mul(self, a: Value, b: Value | WeightRef) -> Value:
+        """Multiply element by element."""
+        out = self.value(a.width, a.rows)
+        self._emit(ops.Mul(a, b, out))
         return out
 
     def scale(self, x: Value, *, by: float = 1.0, cap: float = 0.0) -> Value:
@@ -213,7 +230,7 @@ class Builder:
             arch=self.arch,
             ops=tuple(self._ops),
             constants=tuple(constant for _, constant in self._constants.values()),
-            states=tuple(self._kvs),
+            states=(*self._kvs, *self._recurrent),
             outputs=dict(self._outputs),
             n_vocab=sizes.n_vocab,
             n_embd=sizes.n_embd,

@@ -9,7 +9,7 @@ from edgeinfer.program.check import check_structure, check_tensors
 from edgeinfer.program.op import Op
 from edgeinfer.program.ops import Attention
 from edgeinfer.program.printing import print_program
-from edgeinfer.program.states import Conv, Delta, Kv, Ssm, State
+from edgeinfer.program.states import Conv, Delta, Kv, Recurrent, Ssm, State
 from edgeinfer.program.values import ConstantRef, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
@@ -52,6 +52,16 @@ class Program:
     def kv(self, id: int) -> Kv:
         """Return the KV an op's `kv` attribute names."""
         return next(kv for kv in self.kvs if kv.id == id)
+
+    @property
+    def recurrent(self) -> tuple[Recurrent, ...]:
+        """The states of constant size, in the order of their declaration."""
+        return tuple(state for state in self.states if not isinstance(state, Kv))
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """What all recurrent states of one sequence take, in float32."""
+        return 4 * sum(state.n_floats for state in self.recurrent)
 
     def state_of(self, kind: type[Conv | Ssm | Delta], id: int) -> State:
         """Return the recurrent state an op names."""

@@ -58,6 +58,11 @@ class Conv:
     def __post_init__(self) -> None:
         _check(f"conv {self.id}", n_channels=self.n_channels, n_past=self.n_past)
 
+    @property
+    def n_floats(self) -> int:
+        """Elements of the state."""
+        return self.n_channels * self.n_past
+
 
 @dataclass(frozen=True, slots=True)
 class Ssm:
@@ -75,6 +80,11 @@ class Ssm:
             head_dim=self.head_dim,
             state_dim=self.state_dim,
         )
+
+    @property
+    def n_floats(self) -> int:
+        """Elements of the state."""
+        return self.n_heads * self.head_dim * self.state_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +104,11 @@ class Delta:
             value_dim=self.value_dim,
         )
 
+    @property
+    def n_floats(self) -> int:
+        """Elements of the state."""
+        return self.n_heads * self.key_dim * self.value_dim
 
-State = Kv | Conv | Ssm | Delta
+
+Recurrent = Conv | Ssm | Delta
+State = Kv | Recurrent

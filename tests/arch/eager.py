@@ -1,4 +1,4 @@
-"""Compute llama and gemma3 the direct way: float64, whole sequences, no ops; the oracle."""
+"""Compute llama, gemma3 and lfm2 the direct way: float64, whole sequences, no ops; the oracle."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,8 @@ class Eager:
 
     def attention(self, h: F64, blk: str, turn: Callable[[F64], F64], window: int) -> F64:
         n_heads, n_kv = self.key("attention.head_count"), self.key("attention.head_count_kv")
-        dim = self.key("attention.key_length")
+        n_kv = max(n_kv) if isinstance(n_kv, list) else n_kv
+        dim = self.key("attention.key_length", h.shape[1] // n_heads)
         if f"{blk}.attn_qkv.weight" in self.w:
             cuts = [n_heads * dim, (n_heads + n_kv) * dim]
             q, k, v = np.split(self.linear(h, f"{blk}.attn_qkv"), cuts, axis=1)
@@ -127,3 +128,29 @@ def gemma3_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list
         x = x + e.norm(h, f"{blk}.post_ffw_norm")
     cap = e.key("final_logit_softcapping")
     return cap * np.tanh(e.norm(x, "output_norm") @ e.w["token_embd.weight"].T / cap)
+
+
+def lfm2_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list[int]) -> F64:
+    """Return the logits of every position."""
+    e = Eager(metadata, arrays)
+    n, dim = len(tokens), e.key("embedding_length") // e.key("attention.head_count")
+    th = angles(n, dim, e.key("rope.freq_base"))
+    x = e.w["token_embd.weight"][tokens]
+    for il, n_kv in enumerate(e.key("attention.head_count_kv")):
+        blk = f"blk.{il}"
+        h = e.norm(x, f"{blk}.attn_norm")
+        if n_kv:
+            x = x + e.attention(h, blk, lambda y: turn_pairs(y, th, False), 0)
+        else:
+            x = x + short_conv(e, h, f"{blk}.shortconv")
+        x = x + e.mlp(e.norm(x, f"{blk}.ffn_norm"), blk, silu)
+    return e.norm(x, "token_embd_norm") @ e.w["token_embd.weight"].T
+
+
+def short_conv(e: Eager, h: F64, name: str) -> F64:
+    """Return out_proj(c * conv(b * u)), b, c, u = in_proj h."""
+    b, c, u = np.split(e.linear(h, f"{name}.in_proj"), 3, axis=1)
+    taps = e.w[f"{name}.conv.weight"]
+    padded = np.concatenate([np.zeros((taps.shape[1] - 1, taps.shape[0])), b * u])
+    seen = [padded[j : j + len(h)] * taps[:, j] for j in range(taps.shape[1])]
+    return e.linear(c * (sum(seen) + e.w.get(f"{name}.conv.bias", 0)), f"{name}.out_proj")

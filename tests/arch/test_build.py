@@ -15,6 +15,7 @@ from edgeinfer.errors import (
 )
 from edgeinfer.program import ops
 from edgeinfer.program.program import Program
+from edgeinfer.program.states import Conv
 from edgeinfer.program.values import Rows
 from tests.arch import tiny
 
@@ -25,14 +26,14 @@ def build(path: Path, metadata: dict[str, Any], arrays: Any, n_ctx: int = 64) ->
 
 
 def test_supported_lists_architectures_only() -> None:
-    assert {"llama", "gemma3"} <= set(supported())
+    assert {"llama", "gemma3", "lfm2"} <= set(supported())
     assert "shared" not in supported()
 
 
 @pytest.mark.parametrize("arch", ["mystery", "shared", "../llama", "llama.x", "__init__", ""])
 def test_unknown_architecture_lists_the_supported(tmp_path: Path, arch: str) -> None:
     metadata, arrays = tiny.llama()
-    with pytest.raises(UnsupportedModelError, match="gemma3, llama"):
+    with pytest.raises(UnsupportedModelError, match="gemma3, lfm2, llama"):
         build(tmp_path, metadata | {"general.architecture": arch}, arrays)
 
 
@@ -163,6 +164,28 @@ def test_hostile_hyper_parameters_are_typed_errors(tmp_path: Path, key: str, val
         build(tmp_path, metadata | {f"llama.{key}": value}, arrays)
     said = str(caught.value)
     assert f"llama.{key}" in said or isinstance(caught.value, MissingTensorError), said
+
+
+HOSTILE_LFM2: dict[str, list[Any]] = {
+    "shortconv.l_cache": [None, 0, 1, 65, 2**32 - 1, -1, 1.5, "3"],
+    "attention.head_count_kv": [[2, 0, 0], [3, 0, 0, 0], -1],
+    "attention.causal": [False, 1],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in HOSTILE_LFM2.items() for value in values]
+)
+def test_hostile_lfm2_keys_are_typed_errors(tmp_path: Path, key: str, value: Any) -> None:
+    metadata, arrays = tiny.lfm2()
+    with pytest.raises((ModelFormatError, UnsupportedModelError), match=rf"lfm2\.{key}"):
+        build(tmp_path, metadata | {f"lfm2.{key}": value}, arrays)
+
+
+def test_lfm2_keeps_keys_of_some_layers_and_inputs_of_the_others(tmp_path: Path) -> None:
+    program = build(tmp_path, *tiny.lfm2(layers="cacc", n_taps=4))
+    assert len(program.kvs) == 1
+    assert program.recurrent == tuple(Conv(i, 64, 3) for i in range(3))
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "512"])

@@ -141,6 +141,57 @@ def gemma3(
     return metadata | prefixed("gemma3", keys), random_arrays(shapes)
 
 
+def lfm2(
+    *,
+    n_embd: int = 64,
+    n_heads: int = 4,
+    n_kv: int = 2,
+    n_ff: int = 88,
+    n_taps: int = 3,
+    bias: bool = False,
+    layers: str = "cacc",
+    **keys: Any,
+) -> tuple[dict[str, Any], Arrays]:
+    """Return metadata and weights of an lfm2 of these layers: c convolves, a attends."""
+    dim = n_embd // n_heads
+    metadata = {
+        "general.architecture": "lfm2",
+        "lfm2.block_count": len(layers),
+        "lfm2.context_length": 256,
+        "lfm2.embedding_length": n_embd,
+        "lfm2.feed_forward_length": n_ff,
+        "lfm2.attention.head_count": n_heads,
+        "lfm2.attention.head_count_kv": [n_kv if kind == "a" else 0 for kind in layers],
+        "lfm2.attention.layer_norm_rms_epsilon": 1e-5,
+        "lfm2.rope.freq_base": 100000.0,
+        "lfm2.shortconv.l_cache": n_taps,
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (N_VOCAB, n_embd),
+        "token_embd_norm.weight": (n_embd,),
+    }
+    for il, kind in enumerate(layers):
+        blk: dict[str, tuple[int, ...]] = {
+            "attn_norm.weight": (n_embd,),
+            "ffn_norm.weight": (n_embd,),
+            "ffn_gate.weight": (n_ff, n_embd),
+            "ffn_up.weight": (n_ff, n_embd),
+            "ffn_down.weight": (n_embd, n_ff),
+        }
+        if kind == "a":
+            blk |= {"attn_q.weight": (n_embd, n_embd), "attn_output.weight": (n_embd, n_embd)}
+            blk |= {f"attn_{kv}.weight": (n_kv * dim, n_embd) for kv in "kv"}
+            blk |= {f"attn_{qk}_norm.weight": (dim,) for qk in "qk"}
+        else:
+            parts = {"conv": (n_embd, n_taps), "in_proj": (3 * n_embd, n_embd)}
+            parts |= {"out_proj": (n_embd, n_embd)}
+            blk |= {f"shortconv.{name}.weight": shape for name, shape in parts.items()}
+            if bias:
+                blk |= {f"shortconv.{name}.bias": shape[:1] for name, shape in parts.items()}
+        shapes |= {f"blk.{il}.{name}": shape for name, shape in blk.items()}
+    return metadata | prefixed("lfm2", keys), random_arrays(shapes)
+
+
 def prefixed(arch: str, keys: dict[str, Any]) -> dict[str, Any]:
     """Turn attention__key_length=5 into {"<arch>.attention.key_length": 5}."""
     return {f"{arch}.{key.replace('__', '.')}": value for key, value in keys.items()}

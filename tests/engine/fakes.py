@@ -1,7 +1,7 @@
 """Stand in for a model: logits that depend on every token before them, read through the pages.
 
 A slot holds a hash of the token there and of the slot before it, so a wrong page, a stale slot or
-a skipped token changes every later row.
+a skipped token changes every later row. So does a wrong snapshot, where there is recurrent state.
 """
 
 import threading
@@ -17,6 +17,7 @@ from edgeinfer.engine.sequence import Sequence
 from edgeinfer.engine.speculation import Guesser
 from edgeinfer.errors import CancelledError
 from edgeinfer.kernels.backend import PAGE_LEN, Batch, Cancel, Limits, check_batch
+from edgeinfer.kernels.snapshots import check_snapshots
 
 N_VOCAB = 97
 
@@ -31,8 +32,10 @@ class FakeExecutable:
     page_bytes = 8 * PAGE_LEN
     page_layout = "fake-1"
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, snapshot_bytes: int = 0) -> None:
         self.limits = limits
+        self.snapshot_bytes = snapshot_bytes
+        self.snapshots = np.zeros((limits.n_snapshots, snapshot_bytes // 8), np.uint64)
         self.slots = np.zeros((limits.n_pages, PAGE_LEN), np.uint64)
         self.logits = np.zeros((limits.n_batch, N_VOCAB), np.float32)  # of the last step only
         self.steps: list[tuple[int, ...]] = []  # tokens of each sequence in each step
@@ -43,6 +46,8 @@ class FakeExecutable:
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> np.ndarray:
         check_batch(batch, self.limits, self.n_vocab)
+        if self.snapshot_bytes:
+            check_snapshots(batch, self.limits)
         self.steps.append(tuple(np.bincount(batch.sequences).tolist()))
         self.entered.set()
         while self.gate is not None and not self.gate.wait(0.001):
@@ -51,6 +56,9 @@ class FakeExecutable:
         if self.fail_with is not None:
             raise self.fail_with
         hashes = [self._store(batch, i) for i in range(len(batch.tokens))]
+        if self.snapshot_bytes:
+            states = self._recur(batch)
+            hashes = [(value + state) % 2**64 for value, state in zip(hashes, states, strict=True)]
         for row, i in enumerate(batch.wanted):
             self.logits[row] = _row(hashes[i])
         return self.logits[: len(batch.wanted)]
@@ -66,8 +74,29 @@ class FakeExecutable:
     def write_page(self, page: int, data: np.ndarray) -> None:
         self.slots[page] = data.view(np.uint64)
 
+    def read_snapshot(self, snapshot: int) -> np.ndarray:
+        return self.snapshots[snapshot].copy().view(np.uint8)
+
+    def write_snapshot(self, snapshot: int, data: np.ndarray) -> None:
+        self.snapshots[snapshot] = data.view(np.uint64)
+
     def close(self) -> None:
         self.closed += 1
+
+    def _recur(self, batch: Batch) -> list[int]:
+        """Return the state after each token, and write those that are to be saved."""
+        states, value = [], 0
+        saves = list(zip(batch.saved_rows.tolist(), batch.saved_snapshots.tolist(), strict=True))
+        before = self.snapshots.copy()
+        for i, sequence in enumerate(batch.sequences.tolist()):
+            if i == 0 or sequence != batch.sequences[i - 1]:
+                begins = batch.positions[i] == 0
+                value = 0 if begins else int(before[batch.snapshots[sequence], 0])
+            value = (value * 2862933555777941757 + int(batch.tokens[i]) * 3935559 + 7) % 2**64
+            states.append(value)
+            for snapshot in (to for row, to in saves if row == i):
+                self.snapshots[snapshot] = value
+        return states
 
     def _store(self, batch: Batch, i: int) -> int:
         position, table = int(batch.positions[i]), batch.page_tables[batch.sequences[i]]
@@ -124,10 +153,17 @@ class Prophet:
 
 
 def make_engine(
-    *, n_ctx: int = 512, n_pages: int = 16, n_batch: int = 64, guesser: Guesser | None = None
+    *,
+    n_ctx: int = 512,
+    n_pages: int = 16,
+    n_batch: int = 64,
+    guesser: Guesser | None = None,
+    snapshot_bytes: int = 0,
+    n_snapshots: int = 32,
 ) -> Engine:
-    limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=n_batch)
-    return Engine(FakeExecutable(limits), limits, guesser=guesser)
+    limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=n_batch, n_snapshots=n_snapshots)
+    executable = FakeExecutable(limits, snapshot_bytes=snapshot_bytes)
+    return Engine(executable, limits, guesser=guesser)
 
 
 def make_sequence(tokens: Ids[int], *, max_tokens: int = 8, **options: object) -> Sequence:

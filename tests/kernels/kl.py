@@ -74,9 +74,16 @@ def limits_for(n_tokens: int, **more: Any) -> Limits:
 
 
 def one_sequence(
-    tokens: list[int], first_pos: int, wanted: npt.ArrayLike, pages: npt.ArrayLike | None = None
+    tokens: list[int],
+    first_pos: int,
+    wanted: npt.ArrayLike,
+    pages: npt.ArrayLike | None = None,
+    snapshot: int = 0,
 ) -> Batch:
-    """Return a step of one sequence's tokens from position `first_pos` on, in pages 0, 1, .."""
+    """Return a step of one sequence's tokens from position `first_pos` on, in pages 0, 1, ..
+
+    Its recurrent state, if it has one, goes from a snapshot, 0 or 1, to the other one.
+    """
     n = len(tokens)
     if pages is None:
         pages = np.arange(-(-(first_pos + n) // PAGE_LEN))
@@ -86,6 +93,9 @@ def one_sequence(
         sequences=np.zeros(n, np.int32),
         page_tables=np.array([pages], np.int32),
         wanted=np.asarray(wanted, np.int32),
+        snapshots=np.array([snapshot], np.int32),
+        saved_rows=np.array([n - 1], np.int32),
+        saved_snapshots=np.array([1 - snapshot], np.int32),
     )
 
 
@@ -95,10 +105,10 @@ def run_tokens(
     """Run one sequence in chunks; return the logits of the wanted positions, ascending."""
     wanted = np.asarray(wanted)
     parts = []
-    for start in range(0, len(tokens), chunk):
+    for i, start in enumerate(range(0, len(tokens), chunk)):
         part = tokens[start : start + chunk]
         here = wanted[(wanted >= start) & (wanted < start + len(part))] - start
-        logits = executable.run(one_sequence(part, start, here))
+        logits = executable.run(one_sequence(part, start, here, snapshot=i % 2))
         parts.append(logits.copy())
     return np.concatenate(parts)
 

@@ -8,7 +8,7 @@ import pytest
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.program import ops
 from edgeinfer.program.program import Constant, Program
-from edgeinfer.program.states import Conv, Kv, State
+from edgeinfer.program.states import Conv, Delta, Kv, Ssm, State
 from edgeinfer.program.values import ConstantRef, Rows, Use, Value, WeightRef
 
 T, R = Rows.TOKENS, Rows.WANTED
@@ -104,6 +104,16 @@ def test_a_recurrent_state_has_the_size_its_op_needs() -> None:
     assert made.state_of(Conv, 0) == Conv(0, 24, 3)
     with pytest.raises(ModelFormatError, match="n_past=3"):
         program(op_list, (KV, Conv(0, 24, 4)))
+
+
+def test_a_snapshot_holds_all_recurrent_states_in_float32() -> None:
+    taps = WeightRef("conv", (24, 4), Use.VECTOR)
+    conv = ops.Conv1d(X, taps, None, Value(9, 24, T), 0)
+    made = program((EMBED, conv, *SOUND[1:]), (KV, Conv(0, 24, 3)))
+    assert made.recurrent == (Conv(0, 24, 3),)
+    assert made.snapshot_bytes == 24 * 3 * 4
+    assert Ssm(0, n_heads=2, head_dim=3, state_dim=5).n_floats == 30
+    assert Delta(0, n_heads=2, key_dim=3, value_dim=5).n_floats == 30
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ MAX_CTX = (1 << 31) - 1
 class Hyper:
     """Sizes of a model: counts of layers and heads, widths, lengths in tokens.
 
-    n_heads, n_kv_heads and n_ff hold one number for each layer. `n_ctx` is the longest sequence to
+    n_heads, n_kv_heads and n_ff hold one number for each layer; a layer of a hybrid that does not
+    attend has 0 KV heads. `n_ctx` is the longest sequence to
     serve, `n_ctx_train` the one the model was trained for.
     """
 
@@ -39,15 +40,17 @@ class Hyper:
     eps: float
 
 
-def read_hyper(m: Metadata, tensors: Mapping[str, Tensor], n_ctx: int) -> Hyper:
-    """Read the base keys of an RMS-normed transformer with attention in every layer.
+def read_hyper(
+    m: Metadata, tensors: Mapping[str, Tensor], n_ctx: int, *, is_hybrid: bool = False
+) -> Hyper:
+    """Read the base keys of an RMS-normed transformer with attention in every layer, or in some.
 
     Raises ModelFormatError naming the key that is missing or out of range.
     """
     n_layers = m.integer(".block_count", least=1, most=MAX_LAYERS)
     n_embd = m.integer(".embedding_length", least=1, most=MAX_WIDTH)
     n_heads = m.per_layer(".attention.head_count", n_layers, least=1, most=MAX_HEADS)
-    n_kv_heads = _kv_heads(m, n_layers, n_heads)
+    n_kv_heads = _kv_heads(m, n_layers, n_heads, least=0 if is_hybrid else 1)
     key_dim = _head_dim(m, ".attention.key_length", n_embd, n_heads)
     value_dim = _head_dim(m, ".attention.value_length", n_embd, n_heads)
     return Hyper(
@@ -65,11 +68,13 @@ def read_hyper(m: Metadata, tensors: Mapping[str, Tensor], n_ctx: int) -> Hyper:
     )
 
 
-def _kv_heads(m: Metadata, n_layers: int, n_heads: tuple[int, ...]) -> tuple[int, ...]:
+def _kv_heads(
+    m: Metadata, n_layers: int, n_heads: tuple[int, ...], *, least: int
+) -> tuple[int, ...]:
     key = ".attention.head_count_kv"
-    found = m.per_layer(key, n_layers, n_heads, least=1, most=MAX_HEADS)
+    found = m.per_layer(key, n_layers, n_heads, least=least, most=MAX_HEADS)
     for n_kv, n in zip(found, n_heads, strict=True):
-        if n % n_kv:
+        if n_kv and n % n_kv:
             raise m.error(key, f"found {n_kv} (need a divisor of the {n} attention heads)")
     return found
 

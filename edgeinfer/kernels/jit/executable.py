@@ -15,6 +15,7 @@ from edgeinfer.kernels.jit.memory import Acts, address, floats, make_pages, plac
 from edgeinfer.kernels.jit.pool import Pool
 from edgeinfer.kernels.jit.source import Source
 from edgeinfer.kernels.jit.step import Step
+from edgeinfer.kernels.snapshots import check_snapshot
 from edgeinfer.program import ops
 from edgeinfer.program.program import Program
 from edgeinfer.program.values import Rows
@@ -76,6 +77,7 @@ class JitExecutable:
         self._logits = values[logits.id]
         self.state_bytes = sum(page.n_bytes for page in pages.values())
         self.page_bytes = self.state_bytes // self._limits.n_pages
+        self.snapshot_bytes = 0
         self.page_layout = "jit-1"
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
@@ -128,6 +130,15 @@ class JitExecutable:
             for rows in (pages.keys[page], pages.values[page]):
                 rows[...] = floats16[at : at + rows.size].reshape(rows.shape)
                 at += rows.size
+
+    def read_snapshot(self, snapshot: int) -> PageBytes:
+        """Refuse: no program with recurrent state compiles here."""
+        check_snapshot(snapshot, self._limits, 0)
+        raise AssertionError
+
+    def write_snapshot(self, snapshot: int, data: PageBytes) -> None:
+        """Refuse, as `read_snapshot`."""
+        check_snapshot(snapshot, self._limits, 0)
 
     def close(self) -> None:
         """Free the pages, the threads and the hold on the file."""

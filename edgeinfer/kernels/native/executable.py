@@ -44,6 +44,7 @@ class NativeExecutable:
         self.state_bytes = int(lib.ei_exec_state_bytes(executor))
         self.work_bytes = int(lib.ei_exec_work_bytes(executor))
         self.page_bytes = self.state_bytes // limits.n_pages
+        self.snapshot_bytes = 0
         self.page_layout = "native-1"  # beside the KV type
         n_bytes = 4 * limits.n_batch * n_vocab
         memory = ffi.buffer(lib.ei_exec_logits(executor), n_bytes)
@@ -115,6 +116,14 @@ class NativeExecutable:
             lib.EI_NO_MEMORY: ResourceError("no memory for this step's attention"),
         }
         return errors.get(status, BackendError(f"native executable: step failed, status {status}"))
+
+    def read_snapshot(self, snapshot: int) -> PageBytes:
+        """Refuse: no program with recurrent state compiles here."""
+        raise NotImplementedError
+
+    def write_snapshot(self, snapshot: int, data: PageBytes) -> None:
+        """Refuse, as `read_snapshot`."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Free the weights, the pages and the threads."""

@@ -22,8 +22,10 @@ from edgeinfer.kernels.backend import (
     check_page,
 )
 from edgeinfer.kernels.reference.compile import Source, compile_op
+from edgeinfer.kernels.reference.recurrence import make_snapshots
 from edgeinfer.kernels.reference.step import Kernel, KvPages, make_pages, start_step
 from edgeinfer.kernels.reference.weights import Weights
+from edgeinfer.kernels.snapshots import check_snapshot, check_snapshots
 from edgeinfer.program.program import Program
 from edgeinfer.program.values import Rows
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
@@ -41,8 +43,13 @@ class ReferenceExecutable:
         self.n_vocab = program.n_vocab
         self.state_bytes = sum(kv.n_bytes for kv in pages.values())
         self.page_bytes = self.state_bytes // limits.n_pages
+        self.snapshot_bytes = program.snapshot_bytes
         self.page_layout = "reference-1"
-        source = Source(program, weights, pages)
+        self._snapshots = {
+            (type(state), state.id): make_snapshots(state, limits.n_snapshots)
+            for state in program.recurrent
+        }
+        source = Source(program, weights, pages, self._snapshots)
         self._kernels: list[Kernel] = [compile_op(op, source) for op in program.ops]
         self._dying = _last_uses(program)
         self._for_wanted = [any(v.rows is Rows.WANTED for v in op.writes()) for op in program.ops]
@@ -59,6 +66,8 @@ class ReferenceExecutable:
         if self._closed:
             raise ModelClosedError("the model was closed")
         check_batch(batch, self._limits, self.n_vocab, whole_sequences=self._whole_sequences)
+        if self.snapshot_bytes:
+            check_snapshots(batch, self._limits)
         step = start_step(batch)
         ops = zip(self._kernels, self._dying, self._for_wanted, strict=True)
         for kernel, dying, for_wanted in ops:
@@ -102,10 +111,29 @@ class ReferenceExecutable:
                 rows[...] = floats[at : at + rows.size].reshape(rows.shape)
                 at += rows.size
 
+    def read_snapshot(self, snapshot: int) -> PageBytes:
+        """Return a recurrent state as bytes; see `Executable`."""
+        if self._closed:
+            raise ModelClosedError("the model was closed")
+        check_snapshot(snapshot, self._limits, self.snapshot_bytes)
+        parts = [kept[snapshot].view(np.uint8).ravel() for kept in self._snapshots.values()]
+        return np.concatenate(parts)
+
+    def write_snapshot(self, snapshot: int, data: PageBytes) -> None:
+        """Make a snapshot hold `data`; see `Executable`."""
+        if self._closed:
+            raise ModelClosedError("the model was closed")
+        check_snapshot(snapshot, self._limits, self.snapshot_bytes, data=data)
+        floats, at = np.frombuffer(data.tobytes(), np.float32), 0
+        for kept in self._snapshots.values():
+            state = kept[snapshot]
+            state[...] = floats[at : at + state.size].reshape(state.shape)
+            at += state.size
+
     def close(self) -> None:
         """Free weights and state."""
         self._closed = True
-        self._kernels, self._pages = [], {}
+        self._kernels, self._pages, self._snapshots = [], {}, {}
         self._weights.close()
 
 

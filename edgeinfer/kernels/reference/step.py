@@ -50,12 +50,17 @@ def make_pages(kv: Kv, n_pages: int) -> KvPages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """The tokens of one sequence in a step: rows `start` to `end`, and where its past lies."""
+    """The tokens of one sequence in a step: rows `start` to `end`, and where its past lies.
+
+    `snapshot`: its recurrent state before them. `saves`: after which of its rows that goes where.
+    """
 
     start: int
     end: int
     first_pos: int  # position of row `start`
     slots: Slots  # (first_pos + end - start,), slot of each position from 0 on
+    snapshot: int = -1
+    saves: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -87,4 +92,10 @@ def _runs(batch: Batch) -> Iterator[Run]:
         positions = np.arange(first_pos + end - start)
         table = batch.page_tables[batch.sequences[start]].astype(np.int64)
         slots = table[positions // PAGE_LEN] * PAGE_LEN + positions % PAGE_LEN
-        yield Run(start, end, first_pos, slots)
+        snapshot = int(batch.snapshots[batch.sequences[start]]) if len(batch.snapshots) else -1
+        yield Run(start, end, first_pos, slots, snapshot, _saves(batch, start, end))
+
+
+def _saves(batch: Batch, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    pairs = zip(batch.saved_rows.tolist(), batch.saved_snapshots.tolist(), strict=True)
+    return tuple((row - start, snapshot) for row, snapshot in pairs if start <= row < end)

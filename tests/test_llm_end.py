@@ -43,6 +43,7 @@ def test_a_closed_model_says_so_and_closes_twice():
         lambda: model.detokenize([1]),
         lambda: model.logits([1]),
         lambda: model.metadata,
+        lambda: model.tokenizer,
     ):
         with pytest.raises(ModelClosedError, match="closed"):
             use()
@@ -77,6 +78,25 @@ def test_a_forgotten_model_is_freed():
 
     assert gone() is None
     assert executable.closed == 1
+
+
+ROUNDS = """
+import gc, sys, edgeinfer, psutil
+for _ in range(8):
+    with edgeinfer.load(sys.argv[1], n_ctx=512) as model:
+        model.generate("Once", max_tokens=2)
+    del model
+    gc.collect()
+    print(psutil.Process().memory_info().rss)
+"""
+
+
+def test_memory_is_given_back_at_the_end(smollm2_path):
+    command = [sys.executable, "-c", ROUNDS, str(smollm2_path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    _, second, *later = map(int, shown.split())  # the first one imports, too
+    assert len(later) == 6
+    assert max(later) <= 1.05 * second
 
 
 def test_a_stream_keeps_its_model_and_a_forgotten_stream_frees_its_pages(model):

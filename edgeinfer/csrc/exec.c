@@ -46,6 +46,7 @@ void ei_exec_free(ei_exec *e) {
                      e->routings.at, e->ops.at,     e->jobs,      e->partials, e->spans};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(e);
+    ei_return_freed();
 }
 
 int32_t ei_exec_threads(const ei_exec *e) { return e->n_threads_few; }

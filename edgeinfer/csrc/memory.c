@@ -59,3 +59,11 @@ void ei_release_mapped(const void *p, size_t n_bytes) {
     (void)n_bytes;
 }
 #endif
+
+#ifdef __GLIBC__
+#include <malloc.h>
+
+void ei_return_freed(void) { malloc_trim(0); }
+#else
+void ei_return_freed(void) {}
+#endif

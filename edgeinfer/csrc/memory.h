@@ -13,4 +13,7 @@ void ei_big_free(void *p, size_t n_bytes);
 /* Tell the system that the whole pages inside [p, p + n) of a mapped file are not needed for now. */
 void ei_release_mapped(const void *p, size_t n_bytes);
 
+/* Give back to the system what free() keeps for later, where the C library can. Takes milliseconds. */
+void ei_return_freed(void);
+
 #endif

@@ -1,5 +1,6 @@
 """Own a model's file, tokenizer and engine from its first use to its end; no answers yet."""
 
+import gc
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Ids
@@ -45,7 +46,7 @@ class HeldModel:
         self._file = file
         self._engine = engine
         self._load_s = load_s
-        self.tokenizer = tokenizer
+        self._tokenizer: Tokenizer | None = tokenizer
         self.sampling_defaults = sampling_defaults
         self._templated: dict[str, Tokenizer] = {}  # by source
         self._driver = Driver(engine)
@@ -60,6 +61,13 @@ class HeldModel:
     def metadata(self) -> Metadata:
         """The file's keys and values, a mapping."""
         return self._file.metadata
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer. Raises ModelClosedError after close."""
+        if (tokenizer := self._tokenizer) is None:
+            raise self._closed()
+        return tokenizer
 
     @property
     def n_ctx(self) -> int:
@@ -198,7 +206,10 @@ class HeldModel:
 
     def close(self) -> None:
         """End what runs, free the memory; calling it again does nothing."""
-        self._finalizer()
+        self._tokenizer = None
+        self._templated = {}
+        if self._finalizer():
+            gc.collect()  # the interpreter keeps freed tuples of a vocabulary, and with them pages
 
     def __enter__(self) -> Self:
         return self
@@ -239,7 +250,10 @@ class HeldModel:
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise ModelClosedError(f"{self._file.path.name}: the model is closed; load it again")
+            raise self._closed()
+
+    def _closed(self) -> ModelClosedError:
+        return ModelClosedError(f"{self._file.path.name}: the model is closed; load it again")
 
 
 class _KeptRow:
@@ -259,6 +273,7 @@ class _KeptRow:
         raise NotImplementedError
 
 
-def _close(driver: Driver, file: GgufFile) -> None:
+def _close(driver: Driver, file: GgufFile) -> bool:
     driver.close()
     file.close()
+    return True

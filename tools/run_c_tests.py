@@ -37,6 +37,7 @@ ARM_LEVELS = ("scalar", "neon", "i8mm")
 DISPATCH = Path("tests/csrc/test_dispatch.c")
 TIMEOUT_S = 600
 
+Run = tuple[str, Sequence[str | Path], Mapping[str, str]]
 
 # The CPUs that qemu imitates, and the level each of them must get.
 X86_CPUS = {
@@ -127,18 +128,23 @@ def run(target: Target) -> bool:
     for tool in tools:
         if shutil.which(tool) is None:
             sys.exit(f"run_c_tests: {tool} is not installed")
-    failed = False
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         programs = build(target, tests if target.levels else [DISPATCH], folder)
-        for level in target.levels:
-            for program in programs:
-                env = {"EDGEINFER_ISA": level}
-                failed |= not passes(target.title, level, [*target.runner, program], env)
-        for cpu, best in target.cpus.items():
-            command: list[str | Path] = [target.emulator, "-cpu", cpu, folder / DISPATCH.stem]
-            failed |= not passes(target.title, f"{cpu} ({best})", command, {"EI_EXPECT_BEST": best})
-    return failed
+        runs = list(runs_of(target, programs, folder / DISPATCH.stem))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return not all(list(pool.map(lambda run: passes(target.title, *run), runs)))
+
+
+def runs_of(target: Target, programs: Sequence[Path], dispatch: Path) -> Iterator[Run]:
+    """List where each program runs: what that is called, the command, the environment."""
+    for level in target.levels:
+        for program in programs:
+            command: list[str | Path] = [*target.runner, program]
+            yield level, command, {"EDGEINFER_ISA": level}
+    for cpu, best in target.cpus.items():
+        command = [target.emulator, "-cpu", cpu, dispatch]
+        yield f"{cpu} ({best})", command, {"EI_EXPECT_BEST": best}
 
 
 def build(target: Target, tests: Sequence[Path], folder: Path) -> list[Path]:

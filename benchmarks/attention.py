@@ -53,7 +53,7 @@ class Shape(NamedTuple):
     @property
     def n_layers(self) -> int:
         """Layers whose contexts do not fit the cache together."""
-        n_bytes = self.context * KV_HEADS * self.dim * (4 if self.kv_type == "f16" else 2)
+        n_bytes = self.context * KV_HEADS * self.dim * {"f32": 8, "f16": 4}.get(self.kv_type, 2)
         return max(1, min(MOST_LAYERS, LEAST_BYTES // n_bytes)) if self.n_tokens == 1 else 1
 
     @property

@@ -99,8 +99,8 @@ def load(
         n_threads: 1 to 512. None takes what the process's CPU affinity and quota allow.
         n_threads_batch: 1 to 512, for reading prompts (steps of more than 8 tokens). None takes
             n_threads. Answers are the same whatever the counts.
-        kv_type: how keys and values are kept: "f16", or "q8_0", which takes little more than half
-            the memory.
+        kv_type: how keys and values are kept: "f16"; "f32", in twice the memory, for comparisons;
+            or "q8_0", in little more than half of it.
         activations: "fine" rounds the activations of every matrix to 15 bits, which stays as close
             to the float32 model as its weights allow and takes up to twice as long for a prompt;
             "auto" does so where it costs little.
@@ -138,7 +138,7 @@ def load(
     defaults = sampling_defaults(path_or_name, file.metadata)
     n_ctx = _context(file.metadata, n_ctx)
     program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
-    budget = page_budget(n_ctx, _most_page_bytes(program))
+    budget = page_budget(n_ctx, _most_page_bytes(program, kv_type))
     limits = Limits(
         n_ctx=n_ctx,
         n_pages=budget.n_pages,
@@ -277,10 +277,10 @@ def _context(metadata: Metadata, n_ctx: int | None) -> int:
     return n_ctx
 
 
-def _most_page_bytes(program: Program) -> int:
-    """Return the bytes of a page of 16-bit keys and values, the largest of KV_TYPES."""
+def _most_page_bytes(program: Program, kv_type: str) -> int:
+    """Return the bytes of a page of floats; no type of codes takes more than those of 16 bits."""
     widths = (kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs)
-    return 2 * PAGE_LEN * sum(widths)
+    return (4 if kv_type == "f32" else 2) * PAGE_LEN * sum(widths)
 
 
 def _side_by_side(

@@ -311,7 +311,7 @@ def test_a_pack_that_cannot_be_written_is_told(smollm2_path, tmp_path, monkeypat
         {"n_threads": True},
         {"n_threads_batch": 0},
         {"n_threads_batch": 513},
-        {"kv_type": "q4_0"},
+        {"kv_type": "q4_1"},
         {"kv_type": None},
         {"activations": "best"},
         {"backend": "gpu"},

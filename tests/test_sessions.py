@@ -12,6 +12,7 @@ import pytest
 
 import edgeinfer
 from edgeinfer.errors import InvalidParameterError, ResourceError, SessionError
+from edgeinfer.kernels.backend import KV_TYPES
 from edgeinfer.loader.kv_file import Binding
 from tests.fake_llm import make_model
 
@@ -31,7 +32,7 @@ def same(one, other):
     return (one.text, one.tokens, one.logprobs) == (other.text, other.tokens, other.logprobs)
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 def test_a_restored_conversation_equals_one_that_went_on(smollm2_path, tmp_path, kv_type):
     path = tmp_path / "chat.session"
     with edgeinfer.load(smollm2_path, n_ctx=1024, kv_type=kv_type) as model:
@@ -48,12 +49,14 @@ def test_a_restored_conversation_equals_one_that_went_on(smollm2_path, tmp_path,
     assert restored.usage.cached_tokens == session.n_restored
 
 
-def test_a_prefix_file_serves_a_process_that_did_not_compute_it(smollm2_path, tmp_path):
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_a_prefix_file_serves_a_process_that_did_not_compute_it(smollm2_path, tmp_path, kv_type):
+    options = {"n_ctx": 512, "kv_type": kv_type}
     system = {"role": "system", "content": "You answer in verse, and never mention the moon. " * 9}
     question = {"role": "user", "content": "What is the sea?"}
     code = f"""
         import edgeinfer
-        with edgeinfer.load({str(smollm2_path)!r}, n_ctx=512) as model:
+        with edgeinfer.load({str(smollm2_path)!r}, **{options}) as model:
             print(model.keep_prefix([{system!r}]))
     """
     made = subprocess.run(
@@ -61,10 +64,10 @@ def test_a_prefix_file_serves_a_process_that_did_not_compute_it(smollm2_path, tm
     )
     path = Path(made.stdout.strip())
     assert path.parent == tmp_path / "cache" / "prefixes"
-    with edgeinfer.load(smollm2_path, n_ctx=512, prefixes=False) as model:
+    with edgeinfer.load(smollm2_path, **options, prefixes=False) as model:
         expected = model.chat([system, question], **OPTIONS)
         n_prefix = len(model.apply_template([system, question])) - 30
-    with edgeinfer.load(smollm2_path, n_ctx=512) as model:
+    with edgeinfer.load(smollm2_path, **options) as model:
         found = model.chat([system, question], **OPTIONS)
     assert same(found, expected)
     assert expected.usage.cached_tokens == 0

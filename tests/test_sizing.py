@@ -70,14 +70,15 @@ def test_native_model_takes_what_was_estimated(any_path, kv_type, activations):
     assert found.n_bytes == weights + state + found.scratch_bytes
 
 
-def test_jit_model_takes_what_was_estimated(path):
+@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+def test_jit_model_takes_what_was_estimated(path, kv_type):
     pytest.importorskip("numba")
 
-    found = estimate(path, n_ctx=200, backend="jit")
+    found = estimate(path, n_ctx=200, kv_type=kv_type, backend="jit")
 
-    weights, state, *_ = loaded_bytes(path, "jit", n_ctx=200)
+    weights, state, *_ = loaded_bytes(path, "jit", n_ctx=200, kv_type=kv_type)
     assert (found.weights_bytes, found.kv_bytes) == (weights, state)
-    assert set(found.kv_bytes_per_token) == {"f16"}
+    assert set(found.kv_bytes_per_token) == {"f32", "f16"}
 
 
 def test_reference_keeps_pages_of_float32(any_path):

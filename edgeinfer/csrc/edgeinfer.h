@@ -143,7 +143,7 @@ int32_t ei_exec_add_vector(ei_exec *exec, const float *values, int32_t n);
 int32_t ei_exec_add_value(ei_exec *exec, int32_t width, int32_t rows);
 /* slots: rows for each row of the step; integers: 0 none, 1 of 8 bits, 2 fine, of 15 bits */
 int32_t ei_exec_add_acts(ei_exec *exec, int32_t width, int32_t rows, int32_t slots, int32_t integers, int32_t floats);
-/* type: f16 0, q8_0 1 */
+/* type: f32 0, f16 1, q8_0 2 */
 int32_t ei_exec_add_kv(ei_exec *exec, int32_t type, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim);
 int32_t ei_exec_add_rope(ei_exec *exec, const float *inv_freq, int32_t n_pairs, float mscale);
 int32_t ei_exec_add_routing(ei_exec *exec, const ei_routing *routing);

@@ -58,11 +58,12 @@ EI_INLINE ei_column column_of(const ei_acts *acts, int32_t token) {
     };
 }
 /* How keys and values are stored; the order is shared with Python */
-enum { EI_KV_F16, EI_KV_Q8_0, EI_N_KV_TYPES };
+enum { EI_KV_F32, EI_KV_F16, EI_KV_Q8_0, EI_N_KV_TYPES };
 
 /* One KV layer's pages. A page holds 64 positions of every KV head, head after head, in units of 16 positions:
- *   f16   keys    f16 [key_dim][16]                        lane = position mod 16
- *         values  f16 [16][value_dim, to a multiple of 16]
+ *   f32   keys    f32 [key_dim][16]                        lane = position mod 16
+ *         values  f32 [16][value_dim, to a multiple of 16]
+ *   f16   the same of f16
  *   q8_0  keys    scales f16 [key_dim/32, to an even number][16], then s8 [key_dim/4][16][4]
  *         values  scales f16 [value_dim/32, to an even number][16], then s8 [16/2][value_dim, to 16s][2]
  * Page p begins p times the stride further. The executor lays the pages of all layers with one id side by side, so
@@ -77,18 +78,23 @@ typedef struct {
 
 EI_INLINE size_t ei_padded(int32_t n, int32_t to) { return (size_t)((n + to - 1) / to * to); }
 
+/* Bytes of a number that is kept as a float; 0 where codes are kept. */
+EI_INLINE size_t ei_float_bytes(int32_t type) { return type == EI_KV_F32 ? 4 : type == EI_KV_F16 ? 2 : 0; }
+
 /* Bytes of one unit, of one KV head; of q8_0's scales at its start; and words of 4 bytes of a prepared query. */
 EI_INLINE size_t ei_q8_scale_bytes(int32_t dim) { return ei_padded(dim, 2 * EI_BLOCK); }
 EI_INLINE size_t ei_key_unit(const ei_kv *kv) {
-    if (kv->type == EI_KV_F16) return 32 * (size_t)kv->key_dim;
+    size_t size = ei_float_bytes(kv->type);
+    if (size) return 16 * size * (size_t)kv->key_dim;
     return ei_q8_scale_bytes(kv->key_dim) + 16 * ei_padded(kv->key_dim, 4);
 }
 EI_INLINE size_t ei_value_unit(const ei_kv *kv) {
-    if (kv->type == EI_KV_F16) return 32 * ei_padded(kv->value_dim, 16);
+    size_t size = ei_float_bytes(kv->type);
+    if (size) return 16 * size * ei_padded(kv->value_dim, 16);
     return ei_q8_scale_bytes(kv->value_dim) + 16 * ei_padded(kv->value_dim, 16);
 }
 EI_INLINE size_t ei_query_words(const ei_kv *kv) {
-    if (kv->type == EI_KV_F16) return (size_t)kv->key_dim;
+    if (ei_float_bytes(kv->type)) return (size_t)kv->key_dim;
     return ei_padded(kv->key_dim, 4) / 4 + 2 * (ei_padded(kv->key_dim, EI_BLOCK) / EI_BLOCK);
 }
 

@@ -20,8 +20,10 @@ def test_rows_say_what_was_measured(
     attention.main()
     rows = json.loads(capsys.readouterr().out)
     assert [(r["step"], r["kv_type"]) for r in rows] == [
+        ("decode", "f32"),
         ("decode", "f16"),
         ("decode", "q8_0"),
+        ("prefill", "f32"),
         ("prefill", "f16"),
         ("prefill", "q8_0"),
     ]

@@ -143,8 +143,11 @@ typedef struct {
     float m, l, o[1024];
 } law_partial;
 
-/* The f16 number i of a plane. */
+/* The f16 number i of a plane, and the number of a plane of floats. */
 static inline float law_f16(const uint8_t *plane, size_t i) { return f16_to_f32(load_u16(plane + 2 * i)); }
+static inline float law_float(const ei_kv *kv, const uint8_t *plane, size_t i) {
+    return kv->type == EI_KV_F32 ? f32_from_bits(load_u32(plane + 4 * i)) : law_f16(plane, i);
+}
 
 /* Which unit of 16 positions of the whole pool a position of the rows' head is in. */
 static inline size_t law_unit(const ei_attention_rows *rows, int32_t position) {
@@ -155,13 +158,13 @@ static inline size_t law_unit(const ei_attention_rows *rows, int32_t position) {
 static inline float law_key(const ei_attention_rows *rows, int32_t position, int32_t dim) {
     const ei_kv *kv = rows->kv;
     size_t unit = law_unit(rows, position);
-    return law_f16(kv->keys, (unit * (size_t)kv->key_dim + (size_t)dim) * 16 + (size_t)(position % 16));
+    return law_float(kv, kv->keys, (unit * (size_t)kv->key_dim + (size_t)dim) * 16 + (size_t)(position % 16));
 }
 
 static inline float law_value(const ei_attention_rows *rows, int32_t position, int32_t dim) {
     const ei_kv *kv = rows->kv;
     size_t padded = ((size_t)kv->value_dim + 15) / 16 * 16, lane = (size_t)(position % 16);
-    return law_f16(kv->values, (law_unit(rows, position) * 16 + lane) * padded + (size_t)dim);
+    return law_float(kv, kv->values, (law_unit(rows, position) * 16 + lane) * padded + (size_t)dim);
 }
 
 /* -- 8 bits -- */
@@ -224,7 +227,7 @@ static inline float law_score(const ei_attention_rows *rows, const float *q, int
     float s = 0;
     int32_t dims = rows->kv->key_dim;
     q += (size_t)row * (size_t)dims;
-    if (rows->kv->type == EI_KV_F16)
+    if (rows->kv->type <= EI_KV_F16)
         for (int32_t d = 0; d < dims; d++) s = fmaf(q[d], law_key(rows, position, d), s);
     else
         for (int32_t d = 0; d < dims; d += 32) {
@@ -240,7 +243,7 @@ static inline float law_score(const ei_attention_rows *rows, const float *q, int
 /* One dim of the output from the weights of positions low .. high-1. */
 static inline float law_weighed(const ei_attention_rows *rows, const float *w, int32_t low, int32_t high, int32_t d) {
     float o = 0, dmax = 0;
-    if (rows->kv->type == EI_KV_F16) {
+    if (rows->kv->type <= EI_KV_F16) {
         for (int32_t p = low; p < high; p++) o = fmaf(w[p - low], law_value(rows, p, d), o);
         return o;
     }
@@ -278,7 +281,7 @@ static inline void law_chunk(const ei_attention_rows *rows, const float *q, int3
     to->l = law_tree(lanes);
     if (to->l != to->l) { /* a NaN among the scores must not pass for "saw nothing" */
         to->m = to->l;
-        if (rows->kv->type == EI_KV_Q8_0) memset(score, 0, sizeof score);
+        if (rows->kv->type > EI_KV_F16) memset(score, 0, sizeof score);
     }
     for (int32_t d = 0; d < rows->kv->value_dim; d++) to->o[d] = law_weighed(rows, score, low, high, d);
 }

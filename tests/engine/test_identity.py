@@ -5,12 +5,13 @@ import pytest
 
 from edgeinfer.engine.pages import NO_PAGE
 from edgeinfer.engine.sequence import Sequence
+from edgeinfer.kernels.backend import KV_TYPES
 from tests.engine.fakes import prompt, run
 from tests.engine.real import Recorder, real_engine
 
 pytest.importorskip("edgeinfer.kernels.native._native")
 
-KINDS = [("llama", "f16"), ("llama", "q8_0"), ("gemma3", "f16"), ("gemma3", "q8_0")]
+KINDS = [*(("llama", kv_type) for kv_type in KV_TYPES), ("gemma3", "f16"), ("gemma3", "q8_0")]
 LENGTHS = (3, 70, 130, 200)
 N = 30
 
@@ -121,7 +122,7 @@ def test_an_interrupted_step_changes_nothing(make):
     assert rows(sequence) == alone(make, prompt(200))
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 def test_pages_behind_all_windows_are_not_missed(tmp_path, kv_type):
     windows = {"attention__sliding_window": 70}
 

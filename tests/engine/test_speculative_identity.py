@@ -12,6 +12,7 @@ from edgeinfer.engine.speculation import Speculation
 from edgeinfer.errors import CancelledError
 from tests.engine.fakes import Prophet, make_engine, make_sequence, prompt, run
 from tests.engine.real import N_CTX, N_VOCAB, Recorder, real_engine
+from tests.engine.test_identity import KINDS
 
 LENGTHS = (3, 70, 130, 200)
 N = 60
@@ -23,11 +24,11 @@ SAMPLING = {
 }
 
 
-@pytest.fixture(params=["llama-f16", "llama-q8_0", "gemma3-f16", "gemma3-q8_0"])
+@pytest.fixture(params=KINDS, ids="-".join)
 def make(request, tmp_path):
     """Return an engine's context; equal calls make engines over the same weights."""
     pytest.importorskip("edgeinfer.kernels.native._native")
-    arch, kv_type = request.param.split("-")
+    arch, kv_type = request.param
     return lambda **options: real_engine(tmp_path, arch=arch, kv_type=kv_type, **options)
 
 

@@ -207,9 +207,18 @@ def test_company_and_instruction_sets_give_the_same_looking_ahead(case: str, kv_
         assert same_bits(executable.run(together(first, second, third)), alone)
 
 
-def test_8_bit_keys_and_values_take_little_more_than_half_the_memory() -> None:
-    sizes = [compiled(Asked(), kv_type=kv_type).state_bytes for kv_type in KV_TYPES]
-    assert sizes == [40 * 64 * 2 * 64 * 2, 40 * 64 * 2 * (64 + 2 * 4)]
+@pytest.mark.parametrize("case", [*CAUSAL, *AHEAD])
+def test_32_bits_of_what_16_hold_give_the_same(case: str) -> None:
+    asked = (CAUSAL | AHEAD)[case]
+    tokens = ids(300)
+    assert same_bits(*(run(compiled(asked, kv_type=kv_type), tokens) for kv_type in ("f32", "f16")))
+
+
+def test_keys_and_values_take_the_memory_of_their_type() -> None:
+    """For each position and head 64 numbers, or their codes in 8 bits and the room of 4 scales."""
+    found = {kv_type: compiled(Asked(), kv_type=kv_type).state_bytes for kv_type in KV_TYPES}
+    sizes = {"f32": 64 * 4, "f16": 64 * 2, "q8_0": 64 + 2 * 4}
+    assert found == {kv_type: 40 * 64 * 2 * n_bytes for kv_type, n_bytes in sizes.items()}
 
 
 def test_a_full_mask_with_a_window_of_the_past_is_causal() -> None:

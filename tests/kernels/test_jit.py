@@ -105,13 +105,14 @@ def test_every_activation_equals_native(tmp_path: Path, fn: str) -> None:
     assert (found == expected).all()
 
 
-def test_a_real_model_equals_native_in_any_chunks(smollm2_path: Path) -> None:
+@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+def test_a_real_model_equals_native_in_any_chunks(smollm2_path: Path, kv_type: str) -> None:
     found = []
     with open_gguf(smollm2_path) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=512)
         tokens = [(7 * i + i // 3) % program.n_vocab for i in range(90)]
         for backend, n_threads, chunk in ((NATIVE, 2, 512), (BACKEND, 2, 64), (BACKEND, 1, 89)):
-            limits = limits_for(512, n_threads=n_threads)
+            limits = limits_for(512, n_threads=n_threads, kv_type=kv_type)
             made = backend.compile(program, file.tensors, limits)
             logits = run_tokens(made, tokens, [0, 63, 88, 89], chunk)
             found.append(logits.view(np.uint32).copy())
@@ -120,12 +121,15 @@ def test_a_real_model_equals_native_in_any_chunks(smollm2_path: Path) -> None:
     assert (found[2] == found[0]).all()
 
 
-@pytest.mark.parametrize("asked", {**attention.CAUSAL, **attention.AHEAD})
-def test_attention_equals_native(asked: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "kv_type"),
+    [*((name, "f16") for name in {**attention.CAUSAL, **attention.AHEAD}), ("odd", "f32")],
+)
+def test_attention_equals_native(asked: str, kv_type: str) -> None:
     tokens, found = attention.ids(560), []
     for backend in (BACKEND, NATIVE):
         wanted = {**attention.CAUSAL, **attention.AHEAD}[asked]
-        executable = attention.compiled(wanted, backend)
+        executable = attention.compiled(wanted, backend, kv_type=kv_type)
         found.append(attention.run(executable, tokens))
         executable.close()
     assert attention.same_bits(*found)
@@ -257,11 +261,14 @@ def test_a_missing_op_is_named() -> None:
         BACKEND.compile(*d.finish(out), LIMITS)
 
 
-def test_a_missing_kv_type_is_named(tmp_path: Path) -> None:
-    limits = Limits(n_ctx=256, n_pages=8, kv_type="q8_0")
+@pytest.mark.parametrize("kv_type", ["q8_0"])
+def test_a_missing_kv_type_is_named(tmp_path: Path, kv_type: str) -> None:
+    limits = Limits(n_ctx=256, n_pages=8, kv_type=kv_type)
     with tiny.open_model(tmp_path, *tiny.llama()) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=256)
-        with pytest.raises(UnsupportedModelError, match="kv_type: found 'q8_0'"):
+        with pytest.raises(
+            UnsupportedModelError, match=f"kv_type: found '{kv_type}' .need one of f32, f16"
+        ):
             BACKEND.compile(program, file.tensors, limits)
 
 

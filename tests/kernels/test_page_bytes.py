@@ -9,12 +9,17 @@ import pytest
 
 from edgeinfer.arch import build_program
 from edgeinfer.errors import BackendError, InvalidParameterError, ModelClosedError
-from edgeinfer.kernels.backend import PAGE_LEN, Batch, Executable, Limits, choose
+from edgeinfer.kernels.backend import KV_TYPES, PAGE_LEN, Batch, Executable, Limits, choose
 from tests.arch import tiny
 
 LIMITS = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=1)
 TOKENS = np.arange(3, 143, dtype=np.int32) % tiny.N_VOCAB
-KINDS = [("native", "f16"), ("native", "q8_0"), ("jit", "f16"), ("reference", "f16")]
+KINDS = [
+    *(("native", kv_type) for kv_type in KV_TYPES),
+    ("jit", "f32"),
+    ("jit", "f16"),
+    ("reference", "f16"),
+]
 
 
 @pytest.fixture(params=KINDS, ids="-".join)

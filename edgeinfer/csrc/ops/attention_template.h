@@ -140,7 +140,7 @@ static void softmax_row(const attention_tile *t, int32_t r, const ei_attention_r
 
 /* -- one tile of rows over one chunk -------------------------------------------------------- */
 
-#include "attention_f16_template.h"
+#include "attention_float_template.h"
 #include "attention_q8_template.h"
 
 /* Rows row .. row+n_rows of the call. */
@@ -152,8 +152,8 @@ EI_INLINE void attend(int n_rows, int type, attention_tile *t, const ei_attentio
     }
     tile_blocks(t, rows, n_rows, chunk);
     const float *q = rows->q + (size_t)row * t->query_words;
-    if (type == EI_KV_F16)
-        score_f16(n_rows, t, q, scores);
+    if (ei_float_bytes(type))
+        score_floats(n_rows, type, t, q, scores);
     else
         score_q8(n_rows, t, q, scores);
     for (int32_t r = 0; r < n_rows; r++) {
@@ -163,8 +163,8 @@ EI_INLINE void attend(int n_rows, int type, attention_tile *t, const ei_attentio
             softmax_row(t, r, rows, row + r, chunk, scores + r * EI_SCORE_STRIDE, m + row + r, l + row + r);
     }
     o += (size_t)row * (size_t)t->value_dim;
-    if (type == EI_KV_F16)
-        weigh_f16(n_rows, t, scores, o);
+    if (ei_float_bytes(type))
+        weigh_floats(n_rows, type, t, scores, o);
     else
         weigh_q8(n_rows, t, l + row, scores, o);
 }
@@ -189,6 +189,7 @@ typedef void (*attend_fn)(attention_tile *t, const ei_attention_rows *rows, int3
         attend(n, type, t, rows, row, chunk, m, l, o, scores);                                                         \
     }
 #define TILE(n)                                                                                                        \
+    TILE_OF(attend_f32_##n, n, EI_KV_F32)                                                                              \
     TILE_OF(attend_f16_##n, n, EI_KV_F16)                                                                              \
     TILE_OF(attend_q8_##n, n, EI_KV_Q8_0)
 EI_ATTENTION_TILES(TILE)
@@ -205,7 +206,7 @@ static int32_t tile_rows(int32_t n) {
 
 void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o,
                             float *scratch) {
-#define TILE(n) [n] = {attend_f16_##n, attend_q8_##n},
+#define TILE(n) [n] = {attend_f32_##n, attend_f16_##n, attend_q8_##n},
     static const attend_fn attend_of[][EI_N_KV_TYPES] = {EI_ATTENTION_TILES(TILE)};
 #undef TILE
     const ei_kv *kv = rows->kv;
@@ -218,17 +219,19 @@ void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float 
 }
 
 void EI_FN(attention_query)(const ei_kv *kv, const float *q, float scale, float *out) {
-    if (kv->type == EI_KV_F16)
-        prepare_f16(kv->key_dim, q, scale, out);
+    if (ei_float_bytes(kv->type))
+        prepare_floats(kv->key_dim, q, scale, out);
     else
         prepare_q8(kv->key_dim, q, scale, out);
 }
 
+typedef void (*store_fn)(const ei_kv *kv, uint8_t *keys, uint8_t *values, int32_t lane, const float *k, const float *v);
+
 void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v) {
+    static const store_fn store_of[EI_N_KV_TYPES] = {store_f32, store_f16, store_q8};
     for (int32_t h = 0; h < kv->n_kv_heads; h++) {
         size_t unit = (size_t)h * (EI_PAGE_LEN / 16) + (size_t)slot / 16;
-        (kv->type == EI_KV_F16 ? store_f16 : store_q8)(kv, keys_at(kv, page, unit), values_at(kv, page, unit),
-                                                       slot % 16, k, v);
+        store_of[kv->type](kv, keys_at(kv, page, unit), values_at(kv, page, unit), slot % 16, k, v);
         k += kv->key_dim;
         v += kv->value_dim;
     }

@@ -1,8 +1,8 @@
 """The kernels of attention: query heads of one KV head, over pages, in chunks of 256 positions.
 
 The steps are the law at the head of csrc/ops/attention_template.h, bit for bit. Keys and values
-are f16: a page holds, for each KV head, keys as [dim][64 positions] and values as
-[64 positions][dim]. A thread converts a chunk of both to float32 once for all rows of its piece.
+are numbers of `size` bytes, f32 or f16: a page holds, for each KV head, keys as [dim][64 positions]
+and values as [64 positions][dim]. A thread holds a chunk of both as float32 for all its rows.
 """
 
 from typing import Any
@@ -79,11 +79,31 @@ def minus_infinity() -> float:
     return number
 
 
+@inlined
+def keep(to: int, x: Lanes, n: int, step: int, size: int, spare: int) -> None:
+    """Keep the first n lanes as numbers of this size, step bytes apart."""
+    if size == 2:
+        vf_to_f16(spare, x)
+        for i in range(min(16, n)):
+            copy_i16(to + step * i, spare + 2 * i)
+    else:
+        vf_store(spare, x)
+        for i in range(min(16, n)):
+            store_f32(to + step * i, load_f32(spare + 4 * i))
+
+
+@inlined
+def kept(at: int, size: int) -> Lanes:
+    """16 numbers of this size."""
+    return vf_from_f16(at) if size == 2 else vf_load(at)
+
+
 @kernel
 def kv_store(
     job: int,
     thread: int,
     n_rows: int,
+    size: int,
     n_kv_heads: int,
     key_dim: int,
     value_dim: int,
@@ -100,39 +120,37 @@ def kv_store(
 
     The heads of k follow each other; those of v are v_stride bytes apart.
     """
-    halves = scratch + thread * scratch_size
+    spare = scratch + thread * scratch_size
     row = take(job)
     while row < n_rows:
         page, slot = load_i32(slots + 8 * row), load_i32(slots + 8 * row + 4)
         for head in range(n_kv_heads):
             number, unit = row * n_kv_heads + head, page * n_kv_heads + head
-            key = keys + 2 * (PAGE_LEN * key_dim * unit + slot)
+            key = keys + size * (PAGE_LEN * key_dim * unit + slot)
             for d in range(0, key_dim, 16):
-                vf_to_f16(halves, load_lanes(k + 4 * (key_dim * number + d), key_dim - d))
-                for i in range(min(16, key_dim - d)):
-                    copy_i16(key + 2 * PAGE_LEN * (d + i), halves + 2 * i)
-            value = values + 2 * value_dim * (PAGE_LEN * unit + slot)
+                x = load_lanes(k + 4 * (key_dim * number + d), key_dim - d)
+                keep(key + size * PAGE_LEN * d, x, key_dim - d, size * PAGE_LEN, size, spare)
+            value = values + size * value_dim * (PAGE_LEN * unit + slot)
             for d in range(0, value_dim, 16):
-                vf_to_f16(halves, load_lanes(v + v_stride * number + 4 * d, value_dim - d))
-                for i in range(min(16, value_dim - d)):
-                    copy_i16(value + 2 * (d + i), halves + 2 * i)
+                x = load_lanes(v + v_stride * number + 4 * d, value_dim - d)
+                keep(value + size * d, x, value_dim - d, size, size, spare)
         row = take(job)
 
 
 @inlined
-def convert_keys(source: int, dim: int, to: int) -> None:
-    """One page: [dim][64] f16 to rows of 256 floats."""
+def convert_keys(source: int, dim: int, size: int, to: int) -> None:
+    """One page: [dim][64] to rows of 256 floats."""
     for d in range(dim):
         for i in range(0, PAGE_LEN, 16):
-            vf_store(to + 4 * (CHUNK * d + i), vf_from_f16(source + 2 * (PAGE_LEN * d + i)))
+            vf_store(to + 4 * (CHUNK * d + i), kept(source + size * (PAGE_LEN * d + i), size))
 
 
 @inlined
-def convert_values(source: int, dim: int, to: int) -> None:
-    """One page: [64][dim] f16 to rows of whole vectors."""
+def convert_values(source: int, dim: int, size: int, to: int) -> None:
+    """One page: [64][dim] to rows of whole vectors."""
     for i in range(PAGE_LEN):
         for d in range(0, dim, 16):
-            vf_store(to + 4 * (whole(dim) * i + d), vf_from_f16(source + 2 * (dim * i + d)))
+            vf_store(to + 4 * (whole(dim) * i + d), kept(source + size * (dim * i + d), size))
 
 
 @inlined
@@ -262,6 +280,7 @@ def attention(
     job: int,
     thread: int,
     n_pieces: int,
+    size: int,
     spans: int,
     n_kv_heads: int,
     group: int,
@@ -310,11 +329,15 @@ def attention(
             ):
                 page = load_i32(pages + 4 * (p // PAGE_LEN)) * n_kv_heads + head
                 convert_keys(
-                    keys + 2 * PAGE_LEN * key_dim * page, key_dim, chunk_keys + 4 * (p - chunk)
+                    keys + size * PAGE_LEN * key_dim * page,
+                    key_dim,
+                    size,
+                    chunk_keys + 4 * (p - chunk),
                 )
                 convert_values(
-                    values + 2 * PAGE_LEN * value_dim * page,
+                    values + size * PAGE_LEN * value_dim * page,
                     value_dim,
+                    size,
                     chunk_values + 4 * lines * (p - chunk),
                 )
             for r in range(n_tokens * group):

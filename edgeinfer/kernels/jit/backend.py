@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
+import numpy as np
+
 from edgeinfer.errors import BackendError, UnsupportedModelError
 from edgeinfer.kernels.backend import (
     PAGE_LEN,
@@ -13,6 +15,7 @@ from edgeinfer.kernels.backend import (
     Limits,
     Progress,
 )
+from edgeinfer.kernels.jit.memory import KV_NUMBERS
 from edgeinfer.program.program import Program
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
@@ -60,13 +63,14 @@ class JitBackend:
     def measure(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> Footprint:
         """Count weights where they lie, pages, and values as if none shared its memory."""
         _check_kv_type(limits)
+        size = np.dtype(KV_NUMBERS[limits.kv_type]).itemsize
         widths = [value.width for op in program.ops for value in op.writes()]
         return Footprint(
             weights_bytes=sum(tensors[name].n_bytes for name in program.weights()),
             weights_are_mapped=True,
             table_bytes=0,
             page_bytes=sum(
-                2 * PAGE_LEN * kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs
+                size * PAGE_LEN * kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs
             ),
             work_bytes=4 * limits.n_batch * sum(widths),
         )
@@ -81,8 +85,10 @@ class JitBackend:
 
 
 def _check_kv_type(limits: Limits) -> None:
-    if limits.kv_type != "f16":
-        raise UnsupportedModelError(f"jit backend: kv_type: found {limits.kv_type!r} (need 'f16')")
+    if limits.kv_type not in KV_NUMBERS:
+        raise UnsupportedModelError(
+            f"jit backend: kv_type: found {limits.kv_type!r} (need one of {', '.join(KV_NUMBERS)})"
+        )
 
 
 BACKEND: Backend = JitBackend()

@@ -11,7 +11,7 @@ from edgeinfer.kernels.cpus import default_threads
 from edgeinfer.kernels.jit import attention, lower, matmul
 from edgeinfer.kernels.jit.compiler import make_ready
 from edgeinfer.kernels.jit.lower_linear import largest_codes
-from edgeinfer.kernels.jit.memory import Acts, address, floats, make_pages, place
+from edgeinfer.kernels.jit.memory import KV_NUMBERS, Acts, address, floats, make_pages, place
 from edgeinfer.kernels.jit.pool import Pool
 from edgeinfer.kernels.jit.source import Source
 from edgeinfer.kernels.jit.step import Step
@@ -56,7 +56,9 @@ class JitExecutable:
         logits = program.outputs["logits"]
         walks = [lower.reads_and_writes(together) for together in planned]
         values = place(walks, [logits], self._limits.n_batch)
-        pages = {kv.id: make_pages(kv, self._limits.n_pages) for kv in program.kvs}
+        pages = {
+            kv.id: make_pages(kv, self._limits.n_pages, self._limits.kv_type) for kv in program.kvs
+        }
         widest = max((n for _, n in most), default=1)
         longest = max((op.x.width for op in program.ops if isinstance(op, MATMULS)), default=1)
         source = Source(
@@ -124,11 +126,11 @@ class JitExecutable:
         if self._source is None:
             raise ModelClosedError("jit executable: used after close()")
         check_page(page, self._limits, data=data, page_bytes=self.page_bytes)
-        floats16 = np.frombuffer(data.tobytes(), np.float16)
+        numbers = np.frombuffer(data.tobytes(), KV_NUMBERS[self._limits.kv_type])
         at = 0
         for pages in self._source.pages.values():
             for rows in (pages.keys[page], pages.values[page]):
-                rows[...] = floats16[at : at + rows.size].reshape(rows.shape)
+                rows[...] = numbers[at : at + rows.size].reshape(rows.shape)
                 at += rows.size
 
     def read_snapshot(self, snapshot: int) -> PageBytes:

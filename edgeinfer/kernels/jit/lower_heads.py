@@ -38,8 +38,8 @@ def kv_store(op: ops.KvStore, source: Source) -> Run:
     v, stride = (op.k, kv.key_dim) if op.v is None else (op.v, kv.value_dim)
     sizes = (kv.n_kv_heads, kv.key_dim, kv.value_dim, source.at(op.k), source.at(v), 4 * stride)
     at = (address(pages.keys), address(pages.values), address(scratch), scratch.strides[0])
-    go = source.over_rows(attend.kv_store, op.k)
-    return lambda step: go(step, *sizes, step.at_slots, *at)
+    go, size = source.over_rows(attend.kv_store, op.k), pages.keys.itemsize
+    return lambda step: go(step, size, *sizes, step.at_slots, *at)
 
 
 def attention(op: ops.Attention, source: Source) -> Run:
@@ -55,11 +55,11 @@ def attention(op: ops.Attention, source: Source) -> Run:
     per_head = (source.at_vector(op.sinks), source.at_constant(op.slopes))
     scalars = (op.scale, op.softcap, inverse, *reach)
     tail = (*scalars, *per_head, address(scratch), scratch.strides[0])
-    compiled, pool = attend.attention.compiled, source.pool
+    compiled, pool, size = attend.attention.compiled, source.pool, pages.keys.itemsize
 
     def run(step: Step) -> None:
         spans = step.spans(most)
         n_pieces = len(spans) * kv.n_kv_heads
-        pool.run(compiled, n_pieces, address(spans), *sizes, *at, *tail)
+        pool.run(compiled, n_pieces, size, address(spans), *sizes, *at, *tail)
 
     return run

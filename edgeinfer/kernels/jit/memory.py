@@ -15,6 +15,7 @@ from edgeinfer.program.values import Value
 
 Floats = npt.NDArray[np.float32]
 ROOM = 16
+KV_NUMBERS: dict[str, npt.DTypeLike] = {"f32": np.float32, "f16": np.float16}  # by KV type
 
 
 def floats(*shape: int) -> Floats:
@@ -30,10 +31,10 @@ def address(array: npt.NDArray[np.generic]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pages:
-    """Keys `[page, head, dim, 64]` and values `[page, head, 64, dim]` of one KV, float16."""
+    """Keys `[page, head, dim, 64]` and values `[page, head, 64, dim]` of one KV."""
 
-    keys: npt.NDArray[np.float16]
-    values: npt.NDArray[np.float16]
+    keys: npt.NDArray[np.floating]
+    values: npt.NDArray[np.floating]
 
     @property
     def n_bytes(self) -> int:
@@ -41,11 +42,11 @@ class Pages:
         return self.keys.nbytes + self.values.nbytes
 
 
-def make_pages(kv: Kv, n_pages: int) -> Pages:
+def make_pages(kv: Kv, n_pages: int, kv_type: str) -> Pages:
     """Allocate the pages of a KV; memory is taken as pages are first written."""
-    sizes = kv.n_kv_heads * PAGE_LEN
-    keys = np.zeros(n_pages * sizes * kv.key_dim + 2 * ROOM, np.float16)[: -2 * ROOM]
-    values = np.zeros(n_pages * sizes * kv.value_dim + 2 * ROOM, np.float16)[: -2 * ROOM]
+    sizes, number = kv.n_kv_heads * PAGE_LEN, KV_NUMBERS[kv_type]
+    keys = np.zeros(n_pages * sizes * kv.key_dim + 2 * ROOM, number)[: -2 * ROOM]
+    values = np.zeros(n_pages * sizes * kv.value_dim + 2 * ROOM, number)[: -2 * ROOM]
     return Pages(
         keys.reshape(n_pages, kv.n_kv_heads, kv.key_dim, PAGE_LEN),
         values.reshape(n_pages, kv.n_kv_heads, PAGE_LEN, kv.value_dim),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from edgeinfer.completion import Completion
     from edgeinfer.llm.keeping import Session
     from edgeinfer.model import Model, load
+    from edgeinfer.quantizing.quantize import quantize
+    from edgeinfer.quantizing.report import QuantizeReport
     from edgeinfer.sizing import Estimate, estimate
     from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -44,6 +46,7 @@ __all__ = [
     "ModelFormatError",
     "ModelNotFoundError",
     "NonFiniteError",
+    "QuantizeReport",
     "ResourceError",
     "Session",
     "SessionError",
@@ -54,17 +57,20 @@ __all__ = [
     "estimate",
     "load",
     "load_tokenizer",
+    "quantize",
 ]
 
 _HOME = {
     "Completion": "edgeinfer.completion",
     "Estimate": "edgeinfer.sizing",
     "Model": "edgeinfer.model",
+    "QuantizeReport": "edgeinfer.quantizing.report",
     "Session": "edgeinfer.llm.keeping",
     "Tokenizer": "edgeinfer.text.tokenizer",
     "estimate": "edgeinfer.sizing",
     "load": "edgeinfer.model",
     "load_tokenizer": "edgeinfer.text.tokenizer",
+    "quantize": "edgeinfer.quantizing.quantize",
 }
 
 

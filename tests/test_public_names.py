@@ -28,6 +28,7 @@ def test_public_names_are_these_and_sorted() -> None:
         "ModelFormatError",
         "ModelNotFoundError",
         "NonFiniteError",
+        "QuantizeReport",
         "ResourceError",
         "Session",
         "SessionError",
@@ -38,6 +39,7 @@ def test_public_names_are_these_and_sorted() -> None:
         "estimate",
         "load",
         "load_tokenizer",
+        "quantize",
     ]
     assert edgeinfer.__all__ == sorted(edgeinfer.__all__)
     assert dir(edgeinfer) == edgeinfer.__all__

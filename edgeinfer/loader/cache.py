@@ -71,7 +71,7 @@ def is_being_written(target: Path) -> bool:
     except OSError:
         return False
     with lock:
-        return not _try_lock(lock.fileno())
+        return not try_lock(lock.fileno())
 
 
 def remove(path: Path) -> None:
@@ -96,14 +96,14 @@ def publish(whole: Path, target: Path) -> None:
 
 def _wait_for_lock(descriptor: int, on_wait: Callable[[], None]) -> None:
     waited = False
-    while not _try_lock(descriptor):
+    while not try_lock(descriptor):
         if not waited:
             on_wait()
             waited = True
         time.sleep(LOCK_POLL_S)
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
     """Take the lock if it is free; a file system without locks counts as free.
 
     Two writers are then possible, each with its own part file, and the last rename wins:
@@ -132,11 +132,12 @@ def _remove_leftovers(target: Path) -> None:
     prefix = f"{target.name}.part-"
     for path in target.parent.iterdir():
         pid = path.name.removeprefix(prefix)
-        if path.name.startswith(prefix) and pid.isdecimal() and not _is_running(int(pid)):
+        if path.name.startswith(prefix) and pid.isdecimal() and not is_running(int(pid)):
             remove(path)
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Tell whether another process has this id."""
     import psutil
 
     return pid != os.getpid() and bool(psutil.pid_exists(pid))

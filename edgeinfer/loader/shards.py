@@ -47,13 +47,13 @@ def others(first: Path, metadata: Metadata) -> Iterator[Shard]:
             f"(need {need}); give the files their names back"
         )
     if number:
-        start = first.with_name(_shard_name(match["stem"], 0, count))
+        start = first.with_name(shard_name(match["stem"], 0, count))
         raise ModelFormatError(
             f"{display(first)}: found shard {number + 1} of {count} (need the first); "
             f"open {display(start)}"
         )
     for i in range(1, count):
-        path = first.with_name(_shard_name(match["stem"], i, count))
+        path = first.with_name(shard_name(match["stem"], i, count))
         if not path.exists():
             raise ModelFormatError(
                 f"{display(path)}: missing, shard {i + 1} of {count} of {display(first)}; "
@@ -97,5 +97,6 @@ def check_total(where: str, metadata: Metadata, n_tensors: int) -> None:
         )
 
 
-def _shard_name(stem: str, number: int, count: int) -> str:
+def shard_name(stem: str, number: int, count: int) -> str:
+    """Return the file name of shard `number`, from 0, of a set of `count`."""
     return f"{stem}-{number + 1:05}-of-{count:05}.gguf"

@@ -67,6 +67,11 @@ class StringArray(Sequence[str]):
         return np.diff(self._bounds) - _FIELD
 
     @property
+    def stored(self) -> Bytes:
+        """All strings as they lie in a file, each behind its length."""
+        return self.buffer[self._bounds[0] : self._bounds[-1]]
+
+    @property
     def where(self) -> str:
         """File and key, for messages."""
         return self._where

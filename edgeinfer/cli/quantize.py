@@ -1,0 +1,174 @@
+"""`edgeinfer quantize`: a model file in, a smaller one out, and what became of each tensor."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from edgeinfer.cli.progress import Line, amount
+from edgeinfer.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from edgeinfer.quantizing.report import QuantizeReport
+
+EXCEPTIONS = "Exceptions from the recipe"
+FILES = "Files"
+SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
+
+
+def quantize(
+    source: Annotated[str, Argument(metavar="SOURCE", help="A GGUF file, best F16 or BF16.")],
+    target: Annotated[Path, Argument(metavar="TARGET", help="The file to write.")],
+    recipe: Annotated[
+        str, Argument(metavar="RECIPE", help="Q4_K_M, Q5_K_M, Q6_K, Q8_0, Q4_0, IQ4_XS, F16, ...")
+    ],
+    tensor_type: Annotated[
+        list[str] | None,
+        Option(
+            "--tensor-type",
+            metavar="REGEX=TYPE",
+            rich_help_panel=EXCEPTIONS,
+            help="Give tensors whose name matches this format; repeatable, the first counts.",
+        ),
+    ] = None,
+    output_type: Annotated[
+        str | None,
+        Option(
+            "--output-type",
+            "--output-tensor-type",
+            metavar="TYPE",
+            rich_help_panel=EXCEPTIONS,
+            help="The format of output.weight.",
+        ),
+    ] = None,
+    embedding_type: Annotated[
+        str | None,
+        Option(
+            "--embedding-type",
+            "--token-embedding-type",
+            metavar="TYPE",
+            rich_help_panel=EXCEPTIONS,
+            help="The format of the token embeddings.",
+        ),
+    ] = None,
+    leave_output: Annotated[
+        bool,
+        Option(
+            "--leave-output",
+            "--leave-output-tensor",
+            rich_help_panel=EXCEPTIONS,
+            help="Leave output.weight as it is.",
+        ),
+    ] = False,
+    pure: Annotated[
+        bool,
+        Option("--pure", rich_help_panel=EXCEPTIONS, help="Give all matrices one format."),
+    ] = False,
+    strict: Annotated[
+        bool,
+        Option(
+            "--strict",
+            help="Refuse where rows do not fit a format, instead of taking another.",
+        ),
+    ] = False,
+    allow_requantize: Annotated[
+        bool,
+        Option("--allow-requantize", help="Take a source that is quantized already."),
+    ] = False,
+    split_max_size: Annotated[
+        str | None,
+        Option(
+            "--split-max-size",
+            metavar="SIZE",
+            rich_help_panel=FILES,
+            help="Write a set of files of at most this size each, such as 2G or 500M.",
+        ),
+    ] = None,
+    keep_split: Annotated[
+        bool,
+        Option("--keep-split", rich_help_panel=FILES, help="Write a set split as the source is."),
+    ] = False,
+    force: Annotated[
+        bool,
+        Option("--force", "-f", rich_help_panel=FILES, help="Replace a file that is there."),
+    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print sizes, write nothing.")] = False,
+    verbose: Annotated[
+        bool, Option("--verbose", "-v", help="Print a line for each tensor.")
+    ] = False,
+    n_threads: Annotated[
+        int | None, Option("--threads", "-t", help="Threads (default: all CPUs allowed here).")
+    ] = None,
+) -> None:
+    """Write a quantized copy of a model.
+
+    The copy appears whole or not at all. Prints the path, or the paths of a set.
+    """
+    from edgeinfer.loader.resolve import resolve
+    from edgeinfer.quantizing.quantize import quantize as run
+
+    line = Line()
+    try:
+        report = run(
+            resolve(source),
+            target,
+            recipe,
+            tensor_types=dict(map(_tensor_type, tensor_type or ())),
+            output_type=output_type,
+            embedding_type=embedding_type,
+            pure=pure,
+            leave_output=leave_output,
+            strict=strict,
+            allow_requantize=allow_requantize,
+            split_max_bytes=None if split_max_size is None else _size(split_max_size),
+            keep_split=keep_split,
+            overwrite=force,
+            dry_run=dry_run,
+            n_threads=n_threads,
+            progress=lambda done, total: line.update("quantizing", done, total, "B"),
+        )
+    finally:
+        line.clear()
+    print_report(report, verbose=verbose)
+    if not dry_run:
+        for path in report.files:
+            print(path)
+
+
+def print_report(report: "QuantizeReport", *, verbose: bool) -> None:
+    """Print what became of the tensors, then the sizes."""
+    if verbose:
+        for tensor in report.tensors:
+            shape = " x ".join(map(str, reversed(tensor.shape)))
+            print(
+                f"{tensor.name:<40} {shape:>20}  {tensor.source_format:>6} -> "
+                f"{tensor.format:<6} {amount(tensor.n_bytes, 'B'):>9}"
+            )
+    for tensor in report.fallbacks:
+        print(
+            f"{tensor.name}: rows of {tensor.shape[-1]} values are no multiple of "
+            f"{tensor.wanted}'s block: {tensor.format} instead"
+        )
+    for name, (count, n_bytes) in report.bytes_by_format().items():
+        print(f"{name:<7} {count:>5} tensors {amount(n_bytes, 'B'):>10}")
+    print(
+        f"{report.recipe}: {amount(report.source_bytes, 'B')} -> {amount(report.n_bytes, 'B')}, "
+        f"{report.bits_per_weight:.2f} bits a weight"
+    )
+
+
+def _tensor_type(text: str) -> tuple[str, str]:
+    pattern, equals, name = text.rpartition("=")
+    if not equals or not pattern:
+        raise InvalidParameterError(
+            f"--tensor-type: found {text!r} (need REGEX=TYPE, such as ffn_down=Q6_K)"
+        )
+    return pattern, name
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
+    if found is None or found[2] not in SIZES:
+        raise InvalidParameterError(f"size {text!r}: not understood (need such as 500M or 2.5GB)")
+    return int(float(found[1]) * SIZES[found[2]])

@@ -1,0 +1,122 @@
+"""Stream tensors into other formats: a few rows at a time are decoded, checked and encoded.
+
+Rows are encoded alone, so pieces of rows go to threads as they come and the bytes do not depend
+on how many there are. Memory is that of the pieces in flight. Knows no recipe and no file written.
+"""
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.errors import (
+    InvalidParameterError,
+    ModelFormatError,
+    NonFiniteError,
+    UnsupportedModelError,
+)
+from edgeinfer.loader.cursor import quote
+from edgeinfer.quant.decode import decode
+from edgeinfer.quant.formats import Format
+from edgeinfer.quant.tensor import Tensor
+from edgeinfer.quantizing.source import SourceRows
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+Importance = Mapping[str, Floats]
+
+PIECE_VALUES = 1 << 20  # 4 MB of float32: more gains nothing, less shows the cost of a call
+AHEAD = 2  # pieces in flight a thread
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of a tensor that become another format."""
+
+    tensor: Tensor
+    format: Format
+    rows: slice
+    importance: Floats | None = None
+
+
+Encode = Callable[[Piece, Floats], Bytes]
+
+
+def pieces_of(tensor: Tensor, format: Format, importance: Floats | None) -> Iterator[Piece]:
+    """Cut a tensor into pieces, none across two experts.
+
+    `importance` is (n_columns,) or, one row an expert, (n_experts, n_columns).
+    """
+    of_experts = importance is not None and importance.ndim == 2
+    n_matrices = len(importance) if importance is not None and of_experts else 1
+    n_rows = tensor.n_rows // n_matrices
+    step = max(1, PIECE_VALUES // tensor.n_columns)
+    for i in range(n_matrices):
+        weights = importance[i] if importance is not None and of_experts else importance
+        for first in range(i * n_rows, (i + 1) * n_rows, step):
+            rows = slice(first, min(first + step, (i + 1) * n_rows))
+            yield Piece(tensor, format, rows, weights)
+
+
+def converted(
+    source: SourceRows, pieces: Iterable[Piece], encode: Encode, *, n_threads: int
+) -> Generator[tuple[Piece, Bytes], None, None]:
+    """Yield each piece with its bytes in the new format, in order.
+
+    The next ones are on their way while the caller writes. Raises ModelFormatError if a weight is
+    NaN or infinite, UnsupportedModelError if one is too large for the format, ResourceError if the
+    source cannot be read or changes.
+    """
+    stop = threading.Event()
+
+    def run(piece: Piece) -> Bytes:
+        return np.empty(0, np.uint8) if stop.is_set() else convert(source, piece, encode)
+
+    left = iter(pieces)
+    waiting: deque[tuple[Piece, Future[Bytes]]] = deque()
+    with ThreadPoolExecutor(n_threads, "edgeinfer-quantize") as pool:
+        try:
+            while True:
+                for piece in left:
+                    waiting.append((piece, pool.submit(run, piece)))
+                    if len(waiting) >= AHEAD * n_threads:
+                        break
+                if not waiting:
+                    return
+                done, future = waiting.popleft()
+                yield done, future.result()
+        finally:
+            stop.set()
+
+
+def convert(source: SourceRows, piece: Piece, encode: Encode) -> Bytes:
+    """Return the bytes of a piece in its new format."""
+    stored = source.read(piece.tensor, piece.rows)
+    if piece.format is piece.tensor.format:
+        return stored.data
+    values = decode(stored)
+    try:
+        return encode(piece, values)
+    except (NonFiniteError, InvalidParameterError):
+        _refuse(piece, values)
+        raise
+
+
+def _refuse(piece: Piece, values: Floats) -> None:
+    """Say of which tensor are the weights that no format can hold, or not this one."""
+    largest = max(float(values.max()), -float(values.min()))
+    where = f"tensor {quote(piece.tensor.name)}"
+    if not np.isfinite(largest):
+        bad = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0]) + piece.rows.start
+        raise ModelFormatError(
+            f"{where}: row {bad}: found NaN or infinity (need finite weights); the file is damaged"
+        )
+    raise UnsupportedModelError(
+        f"{where}: found {largest:g}, which {piece.format.name} cannot hold; make it BF16 or F32 "
+        f"(--tensor-type '^{re.escape(piece.tensor.name)}$=BF16')"
+    )

@@ -1,0 +1,1 @@
+"""Tensors to file: GGUF files written whole or not at all."""

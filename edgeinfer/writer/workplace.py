@@ -1,0 +1,223 @@
+"""Write files in a folder of their own beside the target, then give them their names all at once.
+
+The folder is `NAME.part-PID` in the target's folder, so that a rename suffices. It is locked while
+its process lives: what a killed one left behind, the next writer of NAME removes.
+"""
+
+import errno
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.errors import InvalidParameterError, ResourceError
+from edgeinfer.loader.cache import is_running, publish, remove, try_lock
+from edgeinfer.loader.mapped import display
+
+READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where files are to appear: a folder that is there, and the names in it.
+
+    `first` is the name that temporary files are called after.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+
+    @property
+    def first(self) -> Path:
+        """The path of the first file."""
+        return self.folder / self.names[0]
+
+
+def check_targets(targets: Targets, sources: Sequence[Path], *, overwrite: bool) -> None:
+    """Refuse targets that are one of the sources, by whatever name, or that may not be written.
+
+    Raises InvalidParameterError.
+    """
+    if not targets.folder.is_dir():
+        raise InvalidParameterError(
+            f"{display(targets.folder)}: no such folder; make it first or choose another"
+        )
+    inputs = {(status.st_dev, status.st_ino) for status in map(os.stat, sources)}
+    for name in targets.names:
+        path = targets.folder / name
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InvalidParameterError(f"{display(path)}: {error.strerror}") from None
+        if (status.st_dev, status.st_ino) in inputs:
+            raise InvalidParameterError(
+                f"{display(path)}: the output is the input (the same file, perhaps through a "
+                "link); choose another name"
+            )
+        if not path.is_file():
+            raise InvalidParameterError(f"{display(path)}: is there and not a regular file")
+        if not overwrite:
+            raise InvalidParameterError(
+                f"{display(path)}: exists; choose another name or allow overwriting (--force)"
+            )
+        if len(targets.names) > 1:
+            raise InvalidParameterError(
+                f"{display(path)}: exists, and the files of a set cannot all be replaced at once; "
+                "remove the set first or choose another name"
+            )
+
+
+def check_room(targets: Targets, n_bytes: int) -> None:
+    """Refuse at once what would fail after minutes. Raises ResourceError."""
+    system = os.statvfs(targets.folder)
+    free = system.f_bavail * system.f_frsize
+    if free < n_bytes:
+        raise ResourceError(
+            f"{display(targets.folder)}: no space left: {n_bytes} bytes are needed, {free} are "
+            "free; free some or choose another folder"
+        )
+
+
+class PartFile:
+    """A file that is being written, front to back; `checksum` is of all bytes so far.
+
+    The checksum (CRC-32) is against accidents of memory and disk, not against people.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        self._descriptor = os.open(path, flags, 0o666)
+        self.path = path
+        self.n_bytes = 0
+        self.checksum = 0
+
+    def write(self, data: memoryview) -> None:
+        """Append bytes."""
+        self.checksum = zlib.crc32(data, self.checksum)
+        self.n_bytes += len(data)
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def sync(self) -> None:
+        """Bring every byte to the disk, and let later reads come from there."""
+        os.fsync(self._descriptor)
+        if hasattr(os, "posix_fadvise"):
+            with suppress(OSError):
+                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def verify(self) -> None:
+        """Read the file again. Raises ResourceError if it is not what was written."""
+        found, n_bytes = 0, 0
+        buffer = bytearray(READ_BYTES)
+        with open(self.path, "rb", buffering=0) as file:
+            while n := file.readinto(buffer):
+                found = zlib.crc32(memoryview(buffer)[:n], found)
+                n_bytes += n
+        if (n_bytes, found) != (self.n_bytes, self.checksum):
+            raise ResourceError(
+                f"{display(self.path)}: reads back as {n_bytes} bytes with checksum {found:08x} "
+                f"(written: {self.n_bytes}, {self.checksum:08x}); the disk or the memory is faulty"
+            )
+
+
+class Workplace:
+    """The folder in which the files are written; nothing has its name until `publish`."""
+
+    def __init__(self, targets: Targets, folder: Path) -> None:
+        self.targets = targets
+        self.folder = folder
+
+    @contextmanager
+    def file(self, name: str) -> Iterator[PartFile]:
+        """Yield a file of the set to be written; it is synced at the end."""
+        part = PartFile(self.folder / name)
+        try:
+            yield part
+            part.sync()
+        finally:
+            part.close()
+
+    def publish(self) -> None:
+        """Rename the files into place, the first last: without it a set is none."""
+        for name in reversed(self.targets.names):
+            publish(self.folder / name, self.targets.folder / name)
+
+
+@contextmanager
+def workplace(targets: Targets) -> Iterator[Workplace]:
+    """Yield a new folder beside the targets; it is removed with all that is still in it.
+
+    Raises ResourceError for every failure to write: a full disk, a folder without permission.
+    """
+    with disk_errors(targets.first):
+        _remove_abandoned(targets.first)
+        folder, descriptor = _new_folder(targets.first)
+        try:
+            yield Workplace(targets, folder)
+        finally:
+            remove(folder)
+            os.close(descriptor)
+
+
+@contextmanager
+def disk_errors(target: Path) -> Iterator[None]:
+    """Turn an OSError into a ResourceError that says what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "no space left on the disk" if full else (error.strerror or str(error))
+        raise ResourceError(
+            f"{display(target)}: cannot be written: {what}; nothing was changed; "
+            f"{'free some space' if full else 'make it writable'} or choose another folder"
+        ) from error
+
+
+def _new_folder(target: Path) -> tuple[Path, int]:
+    """Make and lock a folder; return it and the descriptor that holds the lock."""
+    for attempt in range(100):
+        tail = f"-{attempt}" if attempt else ""
+        folder = target.with_name(f"{target.name}.part-{os.getpid()}{tail}")
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        # Between the two calls another process may take it for abandoned.
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            if try_lock(descriptor) and _is_still(folder, descriptor):
+                return folder, descriptor
+            os.close(descriptor)
+    raise ResourceError(f"{display(target)}: other processes take its temporary folders away")
+
+
+def _is_still(folder: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(folder), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_abandoned(target: Path) -> None:
+    prefix = f"{target.name}.part-"
+    for folder in target.parent.iterdir():
+        pid = folder.name.removeprefix(prefix).partition("-")[0]
+        if not folder.name.startswith(prefix) or not pid.isdecimal() or is_running(int(pid)):
+            continue
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if try_lock(descriptor):
+                    remove(folder)
+            finally:
+                os.close(descriptor)

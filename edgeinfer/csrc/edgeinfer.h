@@ -61,6 +61,8 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   EXPERTS         per slot: y = c1 * (w0 * x) + c0 -> v.out0; with v.in1 = the weights: v.out0 = their sum of y
  *                   [+ v.in0], v.out1 is room for y
  *   COMBINE    v.out0 = the sum of v.in0's slots by the weights v.in1
+ *   OBSERVE    the sums grow by the squares of v.in0's columns, and their counts; with a routing those of each row's
+ *              experts, by one row for all slots or one a slot
  * In the ops of experts x is acts_in, already in the routing's order, or `gathered` from it, one row for all slots.
  */
 enum {
@@ -82,6 +84,7 @@ enum {
     EI_OP_EXPERTS_GATED,
     EI_OP_EXPERTS,
     EI_OP_COMBINE,
+    EI_OP_OBSERVE,
     EI_N_OPS
 };
 
@@ -96,6 +99,7 @@ typedef struct {
     int32_t heads[3], dim[3];  /* HEADS: of q, k, v; ATTENTION: heads[0] query heads */
     int32_t interleaved;       /* rope pairs (2i, 2i+1), else (i, i + n_pairs) */
     int32_t behind, ahead;     /* ATTENTION: how far a token sees; EI_UNLIMITED: to its sequence's end */
+    int32_t sums;              /* OBSERVE */
     float eps, scale, softcap, alpha, limit;
 } ei_op;
 
@@ -147,6 +151,8 @@ int32_t ei_exec_add_acts(ei_exec *exec, int32_t width, int32_t rows, int32_t slo
 int32_t ei_exec_add_kv(ei_exec *exec, int32_t type, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim);
 int32_t ei_exec_add_rope(ei_exec *exec, const float *inv_freq, int32_t n_pairs, float mscale);
 int32_t ei_exec_add_routing(ei_exec *exec, const ei_routing *routing);
+/* squares (n_matrices, n_columns) and counts (n_matrices,), which steps add to: of one matrix, or of experts */
+int32_t ei_exec_add_sums(ei_exec *exec, double *squares, double *counts, int32_t n_matrices, int32_t n_columns);
 int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
 
 /* Allocate, and lay the matrices out; *done counts source bytes as they are finished, and the mapped pages behind

@@ -42,8 +42,8 @@ void ei_exec_free(ei_exec *e) {
     ei_big_free(e->weight_memory, e->weight_bytes);
     ei_big_free(e->state_memory, e->state_bytes);
     ei_big_free(e->work_memory, e->work_bytes);
-    void *owned[] = {e->weights.at,  e->vectors.at, e->values.at, e->acts.at,  e->kvs.at, e->ropes.at,
-                     e->routings.at, e->ops.at,     e->jobs,      e->partials, e->spans};
+    void *owned[] = {e->weights.at,  e->vectors.at, e->values.at, e->acts.at, e->kvs.at,   e->ropes.at,
+                     e->routings.at, e->sums.at,    e->ops.at,    e->jobs,    e->partials, e->spans};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(e);
     ei_return_freed();
@@ -112,6 +112,10 @@ int32_t ei_exec_add_routing(ei_exec *e, const ei_routing *how) {
     ei_routed r = {.how = *how};
     bool sizes = how->n_used >= 1 && how->n_used <= how->n_experts && how->groups >= 1 && how->groups_used >= 1;
     return sizes && how->score >= 0 && how->score < EI_N_SCORES ? APPEND(e->routings, r) : -1;
+}
+int32_t ei_exec_add_sums(ei_exec *e, double *squares, double *counts, int32_t n_matrices, int32_t n_columns) {
+    ei_sums s = {squares, counts, n_matrices, n_columns};
+    return n_matrices < 1 || n_columns < 1 ? -1 : APPEND(e->sums, s);
 }
 int32_t ei_exec_add_op(ei_exec *e, const ei_op *op) {
     return op->kind < 0 || op->kind >= EI_N_OPS ? -1 : APPEND(e->ops, *op);

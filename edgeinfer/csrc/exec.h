@@ -32,6 +32,13 @@ typedef struct {
     float *cosines, *sines; /* (n_batch, n_pairs) of the step */
 } ei_rope;
 
+/* Sums of the squares of what a matrix, or each of the experts, multiplied; the memory is the caller's. */
+typedef struct {
+    double *squares; /* (n_matrices, n_columns) */
+    double *counts;  /* (n_matrices,) */
+    int32_t n_matrices, n_columns;
+} ei_sums;
+
 /* A routing, and which experts the rows of this step have. A pair is one slot of one row: row*n_used + slot. Pairs
  * stand in the order of expert, then row; the place of a pair is its number in that order. */
 typedef struct {
@@ -72,6 +79,7 @@ struct ei_exec {
     EI_LIST(ei_kv) kvs;
     EI_LIST(ei_rope) ropes;
     EI_LIST(ei_routed) routings;
+    EI_LIST(ei_sums) sums;
     EI_LIST(ei_op) ops;
 
     uint8_t *weight_memory, *state_memory, *work_memory;
@@ -116,6 +124,7 @@ EI_INLINE void apply_gate(const ei_exec *e, const ei_op *op, const float *gate, 
 void ei_plan_rows(ei_exec *e, const ei_op *op);
 void ei_plan_matmul(ei_exec *e, const ei_op *op);
 void ei_plan_route(ei_exec *e, const ei_op *op);
+void ei_plan_observe(ei_exec *e, const ei_op *op);
 void ei_plan_experts(ei_exec *e, const ei_op *op);
 bool ei_plan_attention(ei_exec *e, const ei_op *op);
 void ei_size_attention(ei_exec *e); /* span_len and scratch_floats, from the ops */

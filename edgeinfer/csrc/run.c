@@ -34,6 +34,8 @@ static bool plan(ei_exec *e) {
             ei_plan_route(e, op);
         else if (op->kind >= EI_OP_EXPERT_ACTS && op->kind <= EI_OP_COMBINE)
             ei_plan_experts(e, op);
+        else if (op->kind == EI_OP_OBSERVE)
+            ei_plan_observe(e, op);
         else if (op->kind != EI_OP_ATTENTION)
             ei_plan_rows(e, op);
         else if (!ei_plan_attention(e, op))

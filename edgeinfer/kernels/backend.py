@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edgeinfer.errors import BackendError, InvalidParameterError
 from edgeinfer.program.program import Program
+from edgeinfer.quant.imatrix import Sums
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
@@ -215,10 +216,13 @@ class Backend(Protocol):
         progress: Progress | None = None,
         cancel: Cancel | None = None,
         packed: Mapping[str, PackedMatrix] | None = None,
+        observe: Mapping[str, Sums] | None = None,
     ) -> Executable:
         """Lay the weights out and make the program runnable.
 
-        `packed` holds matrices laid out before, by tensor name; they are used where they lie.
+        `packed` holds matrices laid out before, by tensor name; they are used where they lie. Every
+        step adds to `observe`, by tensor name, the squares of what those matrices multiply, row by
+        row in float64; the logits stay the same.
 
         Raises UnsupportedModelError if the backend lacks an op or a format, MissingTensorError if
         the tensors do not answer the program, ResourceError if memory does not suffice,

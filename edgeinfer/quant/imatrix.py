@@ -26,6 +26,16 @@ class Sums:
     squares: Floats
     counts: Floats
 
+    @classmethod
+    def zeros(cls, n_matrices: int, n_columns: int) -> "Sums":
+        """Return sums of nothing yet."""
+        return cls(np.zeros((n_matrices, n_columns)), np.zeros(n_matrices))
+
+    def add(self, matrix: int, inputs: npt.NDArray[np.float32]) -> None:
+        """Add rows, (n, n_columns), that a matrix was multiplied with."""
+        self.squares[matrix] += np.square(inputs, dtype=np.float64).sum(axis=0)
+        self.counts[matrix] += len(inputs)
+
     def means(self) -> npt.NDArray[np.float32]:
         """Return the mean squares, (n_columns,) or, of experts, (n_matrices, n_columns) float32.
 

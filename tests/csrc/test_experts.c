@@ -18,8 +18,10 @@ enum { SHARED, GATHERED, HIDDEN_ACTS };
 
 /* The backend gives source pages back after it has copied them, so every source is a mapping of its own. */
 typedef struct {
-    guarded made[16];
+    guarded made[24];
     int32_t n;
+    double *sums; /* of the observed inputs, n_sums of them: squares, then counts, of each */
+    size_t n_sums;
 } sources;
 
 static uint8_t *source(sources *s, size_t bytes) { return (s->made[s->n++] = guarded_new(bytes)).data; }
@@ -95,6 +97,22 @@ static void add_experts(ei_exec *e, const shape *s, sources *from) {
     ei_exec_add_op(e, &op);
 }
 
+/* Sum the inputs of both kinds: one row for all slots, and a row of each. */
+static void add_observers(ei_exec *e, const shape *s, sources *from) {
+    size_t n_experts = (size_t)s->n_experts, widths[] = {(size_t)s->n_embd, (size_t)s->n_ff};
+    from->n_sums = n_experts * (widths[0] + widths[1] + 2);
+    double *at = from->sums = (double *)source(from, from->n_sums * sizeof *at);
+    memset(at, 0, from->n_sums * sizeof *at);
+    for (int i = 0; i < 2; i++) {
+        ei_op op = op_of(EI_OP_OBSERVE);
+        double *counts = at + n_experts * widths[i];
+        op.in[0] = i ? HIDDEN : X;
+        op.sums = ei_exec_add_sums(e, at, counts, s->n_experts, (int32_t)widths[i]);
+        ei_exec_add_op(e, &op);
+        at = counts + n_experts;
+    }
+}
+
 static ei_exec *build(const char *isa, const shape *s, sources *from) {
     static const float special[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 0};
     ei_exec *e = ei_exec_new(isa, s->n_threads, s->n_threads, N_BATCH, 1);
@@ -116,6 +134,7 @@ static ei_exec *build(const char *isa, const shape *s, sources *from) {
     op = op_of(EI_OP_ROUTE), op.in[0] = LOGITS, op.out[0] = W;
     ei_exec_add_op(e, &op);
     add_experts(e, s, from);
+    if (s->kind == UNFUSED) add_observers(e, s, from);
     EXPECT(ei_exec_finish(e, OUT, NULL, NULL) == EI_OK, "finish");
     return e;
 }
@@ -131,6 +150,7 @@ static void step(ei_exec *e, int32_t first, int32_t n, float *rows, int32_t widt
 static void test_shape(const char *isa, shape s) {
     size_t n = N_TOKENS * (size_t)s.n_embd;
     float *want = malloc(n * sizeof *want), *got = malloc(n * sizeof *got);
+    double *sums = NULL;
     uint64_t seed = random_state;
     for (int32_t round = 0; round < 3; round++) {
         static const int32_t lengths[] = {N_BATCH, 7, 1};
@@ -145,10 +165,17 @@ static void test_shape(const char *isa, shape s) {
             EXPECT(got[i] == want[i] || (got[i] != got[i] && want[i] != want[i]),
                    "%s kind %d of %s: token %d of steps of %d: %a, %a", isa, s.kind, ei_format_rows[s.format].name,
                    (int)(i / (size_t)s.n_embd), lengths[round], got[i], want[i]);
+        if (!sums && from.n_sums) {
+            sums = malloc(from.n_sums * sizeof *sums);
+            memcpy(sums, from.sums, from.n_sums * sizeof *sums);
+        }
+        for (size_t i = 0; i < from.n_sums; i++)
+            EXPECT(from.sums[i] == sums[i] || (from.sums[i] != from.sums[i] && sums[i] != sums[i]),
+                   "%s: sum %d of steps of %d: %a, %a", isa, (int)i, lengths[round], from.sums[i], sums[i]);
         ei_exec_free(e);
         for (int32_t i = 0; i < from.n; i++) guarded_free(from.made[i]);
     }
-    free(want), free(got);
+    free(want), free(got), free(sums);
 }
 
 static void test_isa(const char *isa) {

@@ -17,6 +17,7 @@ from edgeinfer.kernels.backend import (
 )
 from edgeinfer.kernels.jit.memory import KV_NUMBERS
 from edgeinfer.program.program import Program
+from edgeinfer.quant.imatrix import Sums
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
@@ -42,12 +43,17 @@ class JitBackend:
         progress: Progress | None = None,
         cancel: Cancel | None = None,
         packed: Mapping[str, PackedMatrix] | None = None,
+        observe: Mapping[str, Sums] | None = None,
     ) -> Executable:
         """Compile what kernels the program needs, once a machine; weights stay in the file.
 
         Raises UnsupportedModelError for an op, a format or a KV type that is not there.
         """
         _check_kv_type(limits)
+        if observe:
+            raise UnsupportedModelError(
+                "jit backend: cannot observe activations (use 'native' or 'reference')"
+            )
         try:
             from edgeinfer.kernels.jit.executable import JitExecutable
         except ImportError as error:  # such as a NumPy that this numba does not take

@@ -26,6 +26,7 @@ from edgeinfer.kernels.native.place import place
 from edgeinfer.program.program import Program
 from edgeinfer.program.values import Rows
 from edgeinfer.quant.decode import decode
+from edgeinfer.quant.imatrix import Sums
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
@@ -53,6 +54,7 @@ class NativeBackend:
         progress: Progress | None = None,
         cancel: Cancel | None = None,
         packed: Mapping[str, PackedMatrix] | None = None,
+        observe: Mapping[str, Sums] | None = None,
         isa_name: str | None = None,
     ) -> NativeExecutable:
         """Lay the weights out in X, those that are not packed, and plan the step's memory.
@@ -62,7 +64,9 @@ class NativeBackend:
         ResourceError if memory does not suffice, CancelledError within milliseconds of
         `cancel.set()`.
         """
-        build = _Build(program, tensors, limits, isa.chosen(isa_name), packed or {})
+        build = _Build(
+            program, tensors, limits, isa.chosen(isa_name), packed or {}, observed=observe or {}
+        )
         try:
             return build.finish(progress, cancel)
         except BaseException:
@@ -101,12 +105,14 @@ class _Build:
         ready: Mapping[str, PackedMatrix],
         *,
         reads_data: bool = True,
+        observed: Mapping[str, Sums] | None = None,
     ) -> None:
         from edgeinfer.kernels.native._native import ffi, lib
 
         self.ffi, self.lib = ffi, lib
         self.program, self.tensors, self.limits = program, tensors, limits
         self.ready = ready
+        self._observed = observed or {}
         self._reads_data = reads_data
         self.formats = packed.format_names()
         n_threads = limits.n_threads or lib.ei_default_threads()
@@ -148,7 +154,7 @@ class _Build:
 
     def _add_parts(self) -> Buffer:
         """Hand every part over; return the buffer of the logits."""
-        lowered = lower(self.program, self.tensors, self.limits.activations)
+        lowered = lower(self.program, self.tensors, self.limits.activations, self._observed)
         buffers, acts = place(lowered)
         for buffer in buffers:
             self._added(self.lib.ei_exec_add_value(self.exec, buffer.width, 0))
@@ -184,6 +190,7 @@ class _Build:
         op.gathered = instruction.gathered.number if instruction.gathered else -1
         op.routing = self._routing(instruction.routing) if instruction.routing else -1
         op.rope = self._rope(instruction.rope) if instruction.rope else -1
+        op.sums = -1 if instruction.observed is None else self._sums(instruction.observed)
         op.kv = -1 if instruction.kv is None else self._kvs[instruction.kv]
         for field, items in (("in", instruction.inputs), ("out", instruction.outputs)):
             numbers = [-1 if item is None else item.number for item in items]
@@ -283,6 +290,12 @@ class _Build:
             how.norm_eps, how.norm_min, how.by = op.norm_eps, op.norm_min, op.by
             self._routings[id(routing)] = self._added(self.lib.ei_exec_add_routing(self.exec, how))
         return self._routings[id(routing)]
+
+    def _sums(self, name: str) -> int:
+        sums = self._observed[name]
+        arrays = [self.ffi.from_buffer("double[]", a) for a in (sums.squares, sums.counts)]
+        self.keep += arrays
+        return self._added(self.lib.ei_exec_add_sums(self.exec, *arrays, *sums.squares.shape))
 
     def _lay_out(self, logits: int, progress: Progress | None, cancel: Cancel | None) -> None:
         done = self.ffi.new("int64_t *")

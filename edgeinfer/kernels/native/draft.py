@@ -1,6 +1,6 @@
 """Hold a program half lowered: the instructions so far, and which buffer holds each value."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from edgeinfer.kernels.native.heads import plan_heads
 from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Kind, Routing
@@ -18,17 +18,23 @@ class Draft:
         program: what is lowered.
         uses: who reads and writes each value.
         heads: what the KV append at each op index does besides.
+        observed: names of the matrices whose inputs are summed.
         done: indices of the ops that an instruction stands for already.
         instructions: the result so far.
     """
 
     def __init__(
-        self, program: Program, tensors: Mapping[str, Tensor], is_fine: Callable[[str], bool]
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        is_fine: Callable[[str], bool],
+        observed: Collection[str] = (),
     ) -> None:
         self.program = program
         self.uses = Uses(program)
         self.heads = plan_heads(program, self.uses)
         self.done = {i for plan in self.heads.values() for i in plan.absorbed}
+        self.observed = observed
         self.instructions: list[Instruction] = []
         self._tensors = tensors
         self._is_fine = is_fine
@@ -40,6 +46,16 @@ class Draft:
     def emit(self, instruction: Instruction) -> None:
         """Add the next instruction."""
         self.instructions.append(instruction)
+
+    def observe(self, x: Value, weight: WeightRef, routing: Routing | None = None) -> None:
+        """Sum the squares of a value that a matrix is about to multiply, if that is wanted."""
+        if weight.name in self.observed:
+            inputs = (self.buffer(x),)
+            self.emit(
+                Instruction(
+                    Kind.OBSERVE, x.rows, inputs=inputs, routing=routing, observed=weight.name
+                )
+            )
 
     def is_made(self, value: Value) -> bool:
         """Return whether an instruction so far leaves this value in a buffer."""

@@ -37,6 +37,7 @@ class Kind(IntEnum):
     EXPERTS_GATED = 15
     EXPERTS = 16
     COMBINE = 17
+    OBSERVE = 18
 
 
 # Numbered as in csrc/kernels.h.
@@ -87,7 +88,8 @@ class Routing:
 class Instruction:
     """One op; the fields are those of `ei_op`. Weights and vectors are named by tensor.
 
-    `slopes` is a constant of the program, and the vector after those.
+    `slopes` is a constant of the program, and the vector after those. `observed` names the tensor
+    whose inputs an OBSERVE sums.
     """
 
     kind: Kind
@@ -101,6 +103,7 @@ class Instruction:
     weights: tuple[str, ...] = ()
     vectors: tuple[str | None, ...] = ()
     slopes: int | None = None
+    observed: str | None = None
     rope: Rotation | None = None
     kv: int | None = None
     heads: tuple[int, ...] = ()

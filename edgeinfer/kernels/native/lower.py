@@ -8,7 +8,7 @@ the slots another. Whatever matches no pattern is lowered alone, so every progra
 supported ops runs. None of this changes a bit of the result.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from edgeinfer.errors import UnsupportedModelError
@@ -66,13 +66,19 @@ LOWER: dict[type[Op], Callable[[Draft, int, Any], None]] = {
 }
 
 
-def lower(program: Program, tensors: Mapping[str, Tensor], activations: str = "auto") -> Lowered:
+def lower(
+    program: Program,
+    tensors: Mapping[str, Tensor],
+    activations: str = "auto",
+    observed: Collection[str] = (),
+) -> Lowered:
     """Return the instructions of a program over tensors it was validated against.
 
-    `activations` is that of Limits. Raises UnsupportedModelError naming an op,
+    `activations` is that of Limits; `observed` names matrices whose inputs are summed: then no
+    input is left in quantized form alone. Raises UnsupportedModelError naming an op,
     or a use of one, the C executor lacks.
     """
-    draft = Draft(program, tensors, precision.policy(program, activations))
+    draft = Draft(program, tensors, precision.policy(program, activations), observed)
     for i, op in enumerate(program.ops):
         if i in draft.done:
             continue

@@ -34,6 +34,7 @@ def expert_linear(draft: Draft, i: int, op: ExpertLinear) -> None:
         _gated(draft, unit)
         return
     acts, gathered = _inputs(draft, op)
+    draft.observe(op.x, op.weight, draft.routing(op.ids))
     inputs: tuple[Buffer | None, ...] = ()
     outputs: tuple[Buffer, ...] = (draft.buffer(op.out),)
     answer = _combined(draft, op)
@@ -125,6 +126,8 @@ class _Unit:
 
 
 def _gated_unit(draft: Draft, op: ExpertLinear) -> _Unit | None:
+    if draft.observed:
+        return None
     found = _pair(draft, op) or _joint(draft, op) or _plain(draft, op)
     if found is None or any(e.scale for e in found.experts):
         return None

@@ -24,6 +24,8 @@ def linear(draft: Draft, i: int, op: Linear) -> None:
     acts = draft.acts(op.x)
     group = _group(draft, i, op)
     add = _residual(draft, op) if len(group) == 1 else None
+    for x in group:
+        draft.observe(x.x, x.weight)
     draft.emit(
         Instruction(
             Kind.MATMUL,
@@ -63,6 +65,8 @@ def _residual(draft: Draft, op: Linear) -> Add | None:
 
 def _gated_pair(draft: Draft, op: Linear) -> GatedPair | None:
     """Find fn(gate x) * (up x) whose only readers are matmuls, with op as gate or up."""
+    if draft.observed:
+        return None
     uses = draft.uses
     taker = uses.sole_taker(op.out, Gated)
     if taker is None or taker[1].fn not in FUNCTIONS:

@@ -28,6 +28,7 @@ from edgeinfer.kernels.reference.weights import Weights
 from edgeinfer.kernels.snapshots import check_snapshot, check_snapshots
 from edgeinfer.program.program import Program
 from edgeinfer.program.values import Rows
+from edgeinfer.quant.imatrix import Sums
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
@@ -38,7 +39,12 @@ class ReferenceExecutable:
     n_threads = n_threads_batch = 1
 
     def __init__(
-        self, program: Program, limits: Limits, weights: Weights, pages: Mapping[int, KvPages]
+        self,
+        program: Program,
+        limits: Limits,
+        weights: Weights,
+        pages: Mapping[int, KvPages],
+        observed: Mapping[str, Sums],
     ) -> None:
         self.n_vocab = program.n_vocab
         self.state_bytes = sum(kv.n_bytes for kv in pages.values())
@@ -49,7 +55,7 @@ class ReferenceExecutable:
             (type(state), state.id): make_snapshots(state, limits.n_snapshots)
             for state in program.recurrent
         }
-        source = Source(program, weights, pages, self._snapshots)
+        source = Source(program, weights, pages, self._snapshots, observed)
         self._kernels: list[Kernel] = [compile_op(op, source) for op in program.ops]
         self._dying = _last_uses(program)
         self._for_wanted = [any(v.rows is Rows.WANTED for v in op.writes()) for op in program.ops]
@@ -166,6 +172,7 @@ class ReferenceBackend:
         progress: Progress | None = None,
         cancel: Cancel | None = None,
         packed: Mapping[str, PackedMatrix] | None = None,
+        observe: Mapping[str, Sums] | None = None,
     ) -> ReferenceExecutable:
         """Make the program runnable; weights are decoded at their first use."""
         program.validate(tensors)
@@ -176,7 +183,7 @@ class ReferenceBackend:
         n_bytes = sum(tensors[name].n_bytes for name in program.weights())
         weights = Weights(tensors, n_bytes, progress)
         pages = {kv.id: make_pages(kv, limits.n_pages) for kv in program.kvs}
-        return ReferenceExecutable(program, limits, weights, pages)
+        return ReferenceExecutable(program, limits, weights, pages, observe or {})
 
     def measure(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> Footprint:
         """Count decoded weights, float32 pages, and values as if all lived to the end."""

@@ -18,6 +18,7 @@ from edgeinfer.program import ops
 from edgeinfer.program.program import Program
 from edgeinfer.program.states import Conv, Delta, Recurrent, Ssm
 from edgeinfer.program.values import Value, WeightRef
+from edgeinfer.quant.imatrix import Sums
 
 Floats = npt.NDArray[np.float32]
 
@@ -30,6 +31,7 @@ class Source:
     weights: Weights
     pages: Mapping[int, KvPages]
     snapshots: Mapping[tuple[type[Recurrent], int], Floats]
+    observed: Mapping[str, Sums]
 
 
 @singledispatch
@@ -99,9 +101,12 @@ def _(op: ops.L2Norm, source: Source) -> Kernel:
 def _(op: ops.Linear, source: Source) -> Kernel:
     weight = source.weights.whole(op.weight)
     bias, scale = source.weights.flat(op.bias), source.weights.flat(op.scale)
+    sums = source.observed.get(op.weight.name)
 
     def run(step: Step) -> None:
         y = step.values[op.x.id] @ weight.T
+        if sums is not None:
+            sums.add(0, step.values[op.x.id])
         if scale is not None:
             y *= scale
         if bias is not None:
@@ -128,6 +133,7 @@ def _(op: ops.ExpertLinear, source: Source) -> Kernel:
     weight = source.weights.whole(op.weight)  # (experts, out, in)
     bias = None if op.bias is None else source.weights.whole(op.bias)
     scale = source.weights.flat(op.scale)
+    sums = source.observed.get(op.weight.name)
 
     def run(step: Step) -> None:
         x, ids = step.values[op.x.id], step.values[op.ids.id]
@@ -138,6 +144,8 @@ def _(op: ops.ExpertLinear, source: Source) -> Kernel:
         for expert in np.unique(ids):
             chosen = ids == expert
             part = each[chosen] @ weight[expert].T
+            if sums is not None:
+                sums.add(int(expert), each[chosen])
             if scale is not None:
                 part *= scale[expert]
             if bias is not None:

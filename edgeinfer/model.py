@@ -5,7 +5,6 @@ Name -> file -> tensors -> program -> executable -> engine, and beside it metada
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,14 +13,16 @@ from typing import Any, Literal
 
 from edgeinfer import packing
 from edgeinfer.arch import build_program
+from edgeinfer.compiling import LoadProgress, Report, side_by_side
 from edgeinfer.completion import Chunk, Completion, CompletionStream, Timings, Usage
+from edgeinfer.drafting import open_draft
 from edgeinfer.engine.budget import page_budget, snapshot_budget
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.pages import PAGE_LEN
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.engine.speculation import Speculation
-from edgeinfer.errors import CancelledError, InvalidParameterError, ResourceError
+from edgeinfer.errors import InvalidParameterError, ResourceError
 from edgeinfer.kernels.backend import KV_TYPES, Backend, Cancel, Executable, Limits, choose
 from edgeinfer.llm import Model
 from edgeinfer.loader.catalogue import CATALOGUE
@@ -51,7 +52,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-LoadProgress = Callable[[str, int, int], None]  # "download", "pack" or "weights", bytes, of bytes
 MOST_CTX = (1 << 31) - 1
 HINT_PREFIX = "general.sampling."
 _NUMBER_HINTS = {  # the rest of the key: the field of SamplingParams
@@ -69,7 +69,6 @@ _INTEGER_HINTS = {
     "penalty_last_n": "penalty_last_n",
     "mirostat": "mirostat",
 }
-POLL_S = 0.05  # how often a waiting load looks up for Ctrl-C
 MOST_THREADS = 512
 PACK_CHOICES = ("auto", "write", False)
 SPECULATE_CHOICES = ("auto", False)
@@ -86,6 +85,7 @@ def load(
     backend: str = "auto",
     pack: Literal["auto", "write", False] = "auto",
     speculate: Literal["auto", False] = "auto",
+    draft: str | os.PathLike[str] | None = None,
     prefixes: bool = True,
     progress: LoadProgress | None = None,
 ) -> Model:
@@ -111,10 +111,13 @@ def load(
         speculate: "auto" guesses ahead where an answer repeats what stood before, and checks
             several tokens in a step where that is found to be faster; False makes one token a step.
             The answers are the same bit for bit.
+        draft: a much smaller model of the same vocabulary, named as the model is, which guesses
+            where nothing repeats, as far as that is found to be faster. It takes memory of its
+            own; the answers are the same bit for bit.
         prefixes: read prompts on from the prefix files that `edgeinfer cache build` or
             `keep_prefix` made for this model, where one begins like them.
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is
-            "download", "pack" or "weights". What it raises ends the load.
+            "download", "pack", "weights" or "draft". What it raises ends the load.
 
     Raises:
         ModelNotFoundError: nothing answers to the name.
@@ -148,11 +151,17 @@ def load(
         activations=activations,
         n_snapshots=snapshot_budget(program.snapshot_bytes),
     )
+    if draft is not None and not speculate:
+        raise InvalidParameterError("draft: found one with speculate=False (need 'auto')")
+    opened = None
+    if draft is not None:
+        download = _download_progress(progress)
+        opened = open_draft(draft, file, program, limits, kernels, progress=download)
     packed = _packed(file, kernels, pack, progress)
     if packed is None:
-        check_room(file, program, kernels)
+        check_room(file, program, kernels, beside=opened.footprint.weights_bytes if opened else 0)
     cancel = Cancel()
-    report = _Report(progress, cancel)
+    report = Report(progress, cancel)
 
     def compile_program() -> Executable:
         return report.run(
@@ -171,7 +180,14 @@ def load(
         tokenizer.prepare()
         return tokenizer
 
-    executable, tokenizer = _side_by_side(compile_program, build_tokenizer, cancel)
+    executable, tokenizer = side_by_side(compile_program, build_tokenizer, cancel)
+    step_cancel = Cancel()
+    guesser = None
+    if speculate and kernels.is_bit_exact:
+        ready = None
+        if opened is not None:
+            ready = opened.make_ready(kernels, executable, progress, step_cancel)
+        guesser = Speculation(n_ctx, ready)
     binding = _binding(file, program, executable, limits)
     engine = Engine(
         executable,
@@ -179,11 +195,20 @@ def load(
         budget=replace(budget, page_bytes=executable.state_bytes // limits.n_pages),
         fingerprint=binding.digest().encode(),
         window=program.window,
-        guesser=Speculation(n_ctx) if speculate and kernels.is_bit_exact else None,
+        guesser=guesser,
+        cancel=step_cancel,
         stored=find_prefixes(binding, PAGE_LEN, executable.page_bytes) if prefixes else (),
     )
     load_s = time.perf_counter() - started_s
-    return Model(file, tokenizer, engine, defaults, load_s=load_s, binding=binding)
+    return Model(
+        file,
+        tokenizer,
+        engine,
+        defaults,
+        load_s=load_s,
+        binding=binding,
+        beside=opened.file if opened else None,
+    )
 
 
 def _binding(file: GgufFile, program: Program, executable: Executable, limits: Limits) -> Binding:
@@ -283,87 +308,7 @@ def _most_page_bytes(program: Program, kv_type: str) -> int:
     return (4 if kv_type == "f32" else 2) * PAGE_LEN * sum(widths)
 
 
-def _side_by_side(
-    compile_program: Callable[[], Executable],
-    build_tokenizer: Callable[[], Tokenizer],
-    cancel: Cancel,
-) -> tuple[Executable, Tokenizer]:
-    """Compile on another thread while this one builds the tokenizer; fail together.
-
-    This thread waits in short naps, so that Ctrl-C is heard at once; the compiling thread then
-    stops within milliseconds, and frees what it has made.
-    """
-    compiled: list[Executable] = []
-    failed: list[BaseException] = []
-    abandoned = threading.Event()
-
-    def work() -> None:
-        try:
-            compiled.append(compile_program())
-        except BaseException as error:
-            failed.append(error)
-        if abandoned.is_set():
-            _close_all(compiled)
-
-    thread = threading.Thread(target=work, name="edgeinfer-compile", daemon=True)
-    thread.start()
-    try:
-        tokenizer = build_tokenizer()
-        while thread.is_alive():
-            thread.join(POLL_S)
-    except BaseException:
-        abandoned.set()
-        cancel.set()
-        _close_all(compiled)
-        raise
-    if failed:
-        raise failed[0]
-    return compiled[0], tokenizer
-
-
-def _close_all(executables: list[Executable]) -> None:
-    """Close each once, whichever thread comes first."""
-    while executables:
-        try:
-            executables.pop().close()
-        except IndexError:
-            return
-
-
 def _download_progress(progress: LoadProgress | None) -> Callable[[int, int, str], None] | None:
     if progress is None:
         return None
     return lambda n_done, n_total, what: progress("download", n_done, n_total)
-
-
-class _Report:
-    """Pass a backend's progress on; what the caller's function raises ends the work.
-
-    A backend may report from a thread of its own, where an exception would be lost.
-    """
-
-    def __init__(self, progress: LoadProgress | None, cancel: Cancel) -> None:
-        self._progress = progress
-        self._cancel = cancel
-        self._raised: BaseException | None = None
-
-    def __call__(self, n_done: int, n_total: int) -> None:
-        if self._progress is not None and self._raised is None:
-            try:
-                self._progress("weights", n_done, n_total)
-            except BaseException as error:
-                self._raised = error
-                self._cancel.set()
-
-    def run(self, compile_program: Callable[[], Executable]) -> Executable:
-        """Return what was compiled, or raise what the caller's function raised meanwhile."""
-        try:
-            executable = compile_program()
-        except CancelledError:
-            if self._raised is not None:
-                raise self._raised from None
-            raise
-        if self._raised is not None:
-            executable.close()
-            raise self._raised
-        return executable

@@ -21,6 +21,7 @@ from edgeinfer.loader.mapped import display
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.program.program import Program
 from edgeinfer.program.work import kv_bytes, macs_per_token, weight_bytes
+from edgeinfer.text.agreement import n_common_tokens
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,10 @@ class Estimate:
 
     weights_bytes: the matrices as they are laid out. kv_bytes_per_token: keys and values of one
     token, by KV type. kv_bytes: those of `n_sequences` contexts of `n_ctx` tokens in `kv_type`.
-    state_bytes: recurrent state of the sequences, before a step and
-    after it. scratch_bytes: the values of a step. n_bytes:
-    all of these; the interpreter and the vocabulary come on top. available_bytes: what this
-    process may still take.
+    state_bytes: recurrent state of the sequences, before a step and after it. scratch_bytes: the
+    values of a step. draft_bytes: all of these of a draft, 0 without one. n_bytes: all together;
+    the interpreter and the vocabulary come on top. available_bytes: what this process may still
+    take.
 
     verdict: "fits", "slow" (weights would be read from disk again and again) or "cannot", and
     reason says why in a sentence. n_ctx_fits: the longest context that fits, 0 if none does.
@@ -60,6 +61,7 @@ class Estimate:
     kv_bytes: int
     state_bytes: int
     scratch_bytes: int
+    draft_bytes: int
     n_bytes: int
     available_bytes: int
     n_ctx_fits: int
@@ -79,6 +81,7 @@ def estimate(
     kv_type: str = "f16",
     activations: str = "auto",
     backend: str = "auto",
+    draft: str | os.PathLike[str] | None = None,
 ) -> Estimate:
     """Tell what `load` and full contexts would take, before a weight is read.
 
@@ -86,7 +89,7 @@ def estimate(
         path_or_name: as `load` takes it; what is not on disk yet is downloaded.
         n_ctx: tokens of a sequence. None takes the length the model was trained for.
         n_sequences: sequences of that length at the same time, 1 or more.
-        n_threads, kv_type, activations, backend: as `load` takes them.
+        n_threads, kv_type, activations, backend, draft: as `load` takes them.
 
     Raises what `load` raises for the file and the arguments.
 
@@ -108,11 +111,14 @@ def estimate(
             activations=activations,
         )
         program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
-        return _estimate(file, program, kernels, limits, n_sequences)
+        beside = None
+        if draft is not None:
+            beside = _draft_needs(resolve(draft), file, kernels, limits, n_sequences)
+        return _estimate(file, program, kernels, limits, n_sequences, beside)
 
 
-def check_room(file: GgufFile, program: Program, kernels: Backend) -> None:
-    """Raise ResourceError if laying the weights out takes more memory than there is.
+def check_room(file: GgufFile, program: Program, kernels: Backend, *, beside: int = 0) -> None:
+    """Raise ResourceError if laying the weights out, and `beside` bytes, takes more than there is.
 
     Beyond what is free at the moment a warning is logged: others may give theirs back.
     """
@@ -120,7 +126,7 @@ def check_room(file: GgufFile, program: Program, kernels: Backend) -> None:
     if kernels.layout(formats) is None:
         return
     available, total = memory_bytes()
-    needed = sum(file.tensors[name].n_bytes for name in program.weights())
+    needed = sum(file.tensors[name].n_bytes for name in program.weights()) + beside
     if needed <= available:
         return
     message = (
@@ -139,19 +145,39 @@ def _swap_bytes() -> int:
     return int(psutil.swap_memory().free)
 
 
-def _estimate(
-    file: GgufFile, program: Program, kernels: Backend, limits: Limits, n_sequences: int
-) -> Estimate:
-    footprint = kernels.measure(program, file.tensors, limits)
-    by_type = _kv_by_type(file, program, kernels, limits)
-    kv_per_token = footprint.page_bytes // PAGE_LEN
-    needs = _Needs(
+def _draft_needs(
+    path: Path, file: GgufFile, kernels: Backend, limits: Limits, n_sequences: int
+) -> "_Needs":
+    with open_gguf(path) as draft:
+        n_common_tokens(file.metadata, draft.metadata, where=display(draft.path))
+        program = build_program(draft.metadata, draft.tensors, n_ctx=limits.n_ctx)
+        footprint = kernels.measure(program, draft.tensors, limits)
+        return _needs(program, footprint, limits, n_sequences)
+
+
+def _needs(program: Program, footprint: Footprint, limits: Limits, n_sequences: int) -> "_Needs":
+    return _Needs(
         weights=footprint.weights_bytes,
         page=footprint.page_bytes,
         state=n_sequences * PER_SEQUENCE * program.snapshot_bytes,
         scratch=_scratch_bytes(program, footprint, limits),
         n_sequences=n_sequences,
     )
+
+
+def _estimate(
+    file: GgufFile,
+    program: Program,
+    kernels: Backend,
+    limits: Limits,
+    n_sequences: int,
+    draft: "_Needs | None",
+) -> Estimate:
+    footprint = kernels.measure(program, file.tensors, limits)
+    by_type = _kv_by_type(file, program, kernels, limits)
+    kv_per_token = footprint.page_bytes // PAGE_LEN
+    own = _needs(program, footprint, limits, n_sequences)
+    needs = own if draft is None else own.beside(draft)
     available, _ = memory_bytes()
     formats = {tensor.format.name for tensor in file.tensors.values()}
     packs = kernels.layout(formats) is not None
@@ -171,9 +197,10 @@ def _estimate(
         kv_type=limits.kv_type,
         weights_bytes=footprint.weights_bytes,
         kv_bytes_per_token=by_type,
-        kv_bytes=needs.kv(limits.n_ctx),
-        state_bytes=needs.state,
-        scratch_bytes=needs.scratch,
+        kv_bytes=own.kv(limits.n_ctx),
+        state_bytes=own.state,
+        scratch_bytes=own.scratch,
+        draft_bytes=draft.total(limits.n_ctx) if draft is not None else 0,
         n_bytes=needs.total(limits.n_ctx),
         available_bytes=available,
         n_ctx_fits=needs.longest(program.n_ctx_train, available),
@@ -194,6 +221,16 @@ class _Needs:
     state: int
     scratch: int
     n_sequences: int
+
+    def beside(self, other: "_Needs") -> "_Needs":
+        """Return what both take together, each with its own context."""
+        return _Needs(
+            weights=self.weights + other.weights,
+            page=self.page + other.page,
+            state=self.state + other.state,
+            scratch=self.scratch + other.scratch,
+            n_sequences=self.n_sequences,
+        )
 
     def kv(self, n_ctx: int) -> int:
         return self.n_sequences * pages_for(n_ctx) * self.page

@@ -178,6 +178,22 @@ def test_sizes_out_of_range_are_refused(path, option):
         estimate(path, **option)
 
 
+def test_a_draft_counts_with_its_own_context(smollm2_path):
+    options = {"n_ctx": 256, "n_sequences": 2, "kv_type": "q8_0"}
+    alone = estimate(smollm2_path, **options)
+    both = estimate(smollm2_path, **options, draft=smollm2_path)
+
+    assert alone.draft_bytes == 0
+    assert both.draft_bytes == alone.n_bytes
+    assert both.n_bytes == 2 * alone.n_bytes
+    assert (both.weights_bytes, both.kv_bytes) == (alone.weights_bytes, alone.kv_bytes)
+
+
+def test_a_draft_of_another_vocabulary_is_refused(smollm2_path, gemma3_path):
+    with pytest.raises(InvalidParameterError, match="draft"):
+        estimate(smollm2_path, draft=gemma3_path)
+
+
 def test_an_unknown_architecture_is_an_error(tiny_gguf):
     file = tiny_gguf(
         {"general.architecture": "novel", "novel.context_length": 8}, {"x": np.ones(4, np.float32)}

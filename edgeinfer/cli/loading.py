@@ -17,8 +17,9 @@ def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
     from edgeinfer.loader.resolve import resolve
     from edgeinfer.model import load
 
-    with DownloadProgress() as download:
-        resolve(name, progress=download)
+    for wanted in filter(None, (name, flags.draft)):
+        with DownloadProgress() as download:
+            resolve(wanted, progress=download)
     line = Line()
 
     def on_load(stage: str, n_done: int, n_total: int) -> None:
@@ -34,6 +35,7 @@ def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
             kv_type=flags.kv_type,
             activations="fine" if flags.fine else "auto",
             speculate="auto" if flags.speculate else False,
+            draft=flags.draft,
             backend=flags.backend,
             progress=on_load,
         )

@@ -81,6 +81,16 @@ class LoadFlags:
             help="Guess ahead where an answer repeats earlier text; the answer is the same.",
         ),
     ] = True
+    draft: Annotated[
+        str | None,
+        Option(
+            "--draft",
+            "--model-draft",
+            "-md",
+            metavar="MODEL",
+            help="A small model of the same vocabulary that guesses ahead; the answer is the same.",
+        ),
+    ] = None
     backend: Annotated[
         str, Option("--backend", help="auto, native, jit or reference.", show_default=True)
     ] = "auto"

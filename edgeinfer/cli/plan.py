@@ -43,6 +43,7 @@ def plan(
         kv_type=load_flags.kv_type,
         activations="fine" if load_flags.fine else "auto",
         backend=load_flags.backend,
+        draft=load_flags.draft,
     )
     speeds = {} if quick else bounds(found, load_flags.n_threads, load_flags.n_threads_batch)
     if as_json:
@@ -91,6 +92,7 @@ def report(found: "Estimate", speeds: dict[str, Any], name: str) -> list[tuple[s
         rows.append(("state", amount(found.state_bytes, "B")))
     rows += [
         ("scratch", amount(found.scratch_bytes, "B")),
+        *([("draft", amount(found.draft_bytes, "B"))] if found.draft_bytes else []),
         ("all", f"{amount(found.n_bytes, 'B')}, besides Python and the vocabulary"),
         ("verdict", f"{found.verdict}: {found.reason}"),
     ]

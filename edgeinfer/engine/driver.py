@@ -140,8 +140,7 @@ class Driver:
             self._obey(wait=False)
             self._fail_all(why)
         finally:
-            self._engine.storage.stored.clear()
-            self._engine.executable.close()
+            self._engine.close()
 
     def _loop(self) -> None:
         while not self._closed:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from edgeinfer.engine.batch import batch_of
 from edgeinfer.engine.budget import Budget
 from edgeinfer.engine.events import Event, Finished, Progress, Rows, Token
+from edgeinfer.engine.guessing import Guesser
 from edgeinfer.engine.holdings import Holdings
 from edgeinfer.engine.pace import Pace
 from edgeinfer.engine.pages import PAGE_LEN, PagePool, pages_for
@@ -21,7 +22,6 @@ from edgeinfer.engine.prefix import PrefixCache
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.scheduler import Plan, Scheduler, Work
 from edgeinfer.engine.sequence import FinishReason, Sequence
-from edgeinfer.engine.speculation import Guesser
 from edgeinfer.engine.state import Snapshots, spacing_of
 from edgeinfer.engine.storing import Storage, Stored
 from edgeinfer.errors import (
@@ -48,15 +48,17 @@ class Engine:
         fingerprint: bytes = b"",
         window: int = 0,
         guesser: Guesser | None = None,
+        cancel: Cancel | None = None,
         stored: Ids[Stored] = (),
     ) -> None:
         """Take what the pages may take (everything, if not given), a fingerprint of all that
         decides the keys and values of tokens, the longest window, 0 where a layer has none, who
-        guesses at what answers go on with, if anybody does, and prefixes that are kept elsewhere.
+        guesses at what answers go on with, if anybody does, the flag that stops a step, if the
+        guesser has it, too, and prefixes that are kept elsewhere.
         """
         self.executable = executable
         self.limits = limits
-        self.cancel = Cancel()
+        self.cancel = cancel or Cancel()
         pool = PagePool(limits.n_pages, has_room=budget.has_room if budget else None)
         snapshots = _snapshots(executable, limits, budget)
         holdings = Holdings(
@@ -120,13 +122,15 @@ class Engine:
         with every sequence as it was before. What else the executable raises ends the sequences
         that raise it when they run alone.
         """
+        started_s = time.perf_counter()
         plan = self.scheduler.plan()
+        plan_s = time.perf_counter() - started_s  # guesses may take a model to make
         for source, target in plan.copies:
             self.executable.copy_page(source, target)
         yield from (_progress(s) for s in plan.moved if s.n_told < _n_ready(s))
         for sequence in plan.starved:
             yield from self._starve(sequence)
-        yield from self._run(plan)
+        yield from self._run(plan, plan_s)
 
     def finish(
         self, sequence: Sequence, reason: FinishReason, error: BaseException | None = None
@@ -137,14 +141,23 @@ class Engine:
         sequence.error = error
         is_damaged = isinstance(error, NonFiniteError)
         self.scheduler.finish(sequence, reason, is_damaged=is_damaged)
+        if self._guesser is not None:
+            self._guesser.forget(sequence)
         return [Finished(sequence)]
 
-    def _run(self, plan: Plan) -> list[Event]:
+    def close(self) -> None:
+        """Free everything; calling it again does nothing."""
+        self.storage.stored.clear()
+        self.executable.close()
+        if self._guesser is not None:
+            self._guesser.close()
+
+    def _run(self, plan: Plan, plan_s: float) -> list[Event]:
         work = plan.work
         if not work:
             return []
         try:
-            return self._run_together(work)
+            return self._run_together(work, plan_s)
         except CancelledError:
             raise
         except Exception as error:
@@ -155,13 +168,13 @@ class Engine:
     def _run_alone(self, item: Work) -> list[Event]:
         """Run a part of a step that failed as a whole, to find out whose fault it was."""
         try:
-            return self._run_together([item])
+            return self._run_together([item], 0.0)
         except CancelledError:  # it takes part in the next step
             return []
         except Exception as error:
             return self.finish(item.sequence, "error", error)
 
-    def _run_together(self, work: list[Work]) -> list[Event]:
+    def _run_together(self, work: list[Work], plan_s: float) -> list[Event]:
         started_s = time.perf_counter()
         logits = self.executable.run(batch_of(work), cancel=self.cancel)
         run_s = time.perf_counter() - started_s
@@ -176,7 +189,7 @@ class Engine:
             self.scheduler.settle(item)
             n_used += n_rows
         self._learn(work, n_chosen, n_answers, n_prompt_tokens, run_s)
-        step_s = time.perf_counter() - started_s
+        step_s = plan_s + time.perf_counter() - started_s
         for item, n_before in zip(work, n_chosen, strict=True):
             if n_before == 0:
                 item.sequence.prompt_s += step_s

@@ -7,12 +7,12 @@ Knows no model: a guess is checked by whoever runs one.
 from collections.abc import Sequence as Ids
 from typing import Final
 
+from edgeinfer.engine.odds import Odds
+
 LONG: Final = 4  # tokens by which an earlier place is looked up; the latest that has them is taken
 SHORT: Final = 2
 MOST_MATCH: Final = 32  # longer matches are not told apart
 RESUMED: Final = 4  # a match of so many tokens goes on behind one that was replaced
-WEIGHT: Final = 4.0  # of what is expected before anything was seen, in guesses
-MOST_SEEN: Final = 40.0  # guesses; then half of them are forgotten
 
 # By the length of the match, from each of LEAST on: the share of right guesses in sampled prose.
 LEAST: Final = (0, 1, 2, 3, 4, 6, 9, 16)
@@ -33,15 +33,14 @@ class Lookup:
     is found, the token may have replaced another, and the source goes on behind it.
     """
 
-    __slots__ = ("_hits", "_latest", "_n_seen", "_source", "_trials", "n_match")
+    __slots__ = ("_latest", "_n_seen", "_source", "n_match", "odds")
 
     def __init__(self) -> None:
         self._latest: dict[tuple[int, ...], int] = {}  # n tokens: the position behind them
         self._n_seen = 0
         self._source: int | None = None  # position of the token that is guessed next
         self.n_match = 0  # tokens before it that agree with the end
-        self._hits = [share * WEIGHT for share in EXPECTED]
-        self._trials = [WEIGHT] * len(EXPECTED)
+        self.odds = Odds(EXPECTED)
 
     def read(self, tokens: Ids[int], *, n_given: int) -> None:
         """Take in what `tokens` has become; the first `n_given` are no answer to any guess."""
@@ -69,8 +68,7 @@ class Lookup:
         """Return for each of the next `n` guesses how likely it and all before it are right."""
         chances, chance = [], 1.0
         for i in range(n):
-            row = ROW_OF[min(self.n_match + i, MOST_MATCH)]
-            chance *= self._hits[row] / self._trials[row]
+            chance *= self.odds.share(ROW_OF[min(self.n_match + i, MOST_MATCH)])
             chances.append(chance)
         return chances
 
@@ -89,7 +87,7 @@ class Lookup:
         source, n_match = self._source, self.n_match
         if source is not None:
             is_right = tokens[source] == tokens[position]
-            self._count(n_match, is_right)
+            self.odds.count(ROW_OF[n_match], is_right)
             if is_right:
                 self._source, self.n_match = source + 1, min(n_match + 1, MOST_MATCH)
             else:
@@ -109,14 +107,6 @@ class Lookup:
                 self._source = found
                 self.n_match = _match_len(tokens, found, position + 1)
             self._latest[run] = position + 1
-
-    def _count(self, n_match: int, is_right: bool) -> None:
-        row = ROW_OF[n_match]
-        self._hits[row] += is_right
-        self._trials[row] += 1
-        if self._trials[row] > MOST_SEEN:
-            self._hits[row] /= 2
-            self._trials[row] /= 2
 
 
 def _match_len(tokens: Ids[int], a: int, b: int) -> int:

@@ -11,10 +11,10 @@ from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from edgeinfer.engine.guessing import Guesser
 from edgeinfer.engine.holdings import Copy, Holdings
 from edgeinfer.engine.pages import PAGE_LEN
 from edgeinfer.engine.sequence import FinishReason, Sequence
-from edgeinfer.engine.speculation import Guesser
 
 MOST_PASSED_OVER: Final = 32  # steps in a row; after them a sequence goes first until it ends
 

@@ -5,7 +5,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from edgeinfer.engine.account import Account
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.state import NO_SNAPSHOT
 
@@ -45,7 +44,6 @@ class Sequence:
     """
 
     __slots__ = (
-        "account",
         "arrival",
         "deadline_s",
         "error",
@@ -121,7 +119,6 @@ class Sequence:
         self.n_chosen = 0  # tokens of the answer, and the one that ended it
         self.n_guessed = 0  # tokens that were computed before it was known that they come
         self.n_accepted = 0  # of them, those that came
-        self.account: Account | None = None  # of guesses at its tokens, if any were to be made
 
     @property
     def n_due(self) -> int:

@@ -40,17 +40,21 @@ class HeldModel:
         *,
         load_s: float = 0.0,
         binding: Binding = UNBOUND,
+        beside: GgufFile | None = None,
     ) -> None:
-        """Own `file` and `engine` from here on; `binding` is that of what is kept on disk."""
+        """Own `file` and `engine` from here on; `binding` is that of what is kept on disk, and
+        `beside` the file of a second model that the engine uses.
+        """
         self._binding = binding
         self._file = file
+        self._files = [file, *([beside] if beside is not None else [])]
         self._engine = engine
         self._load_s = load_s
         self._tokenizer: Tokenizer | None = tokenizer
         self.sampling_defaults = sampling_defaults
         self._templated: dict[str, Tokenizer] = {}  # by source
         self._driver = Driver(engine)
-        self._finalizer = weakref.finalize(self, _close, self._driver, file)
+        self._finalizer = weakref.finalize(self, _close, self._driver, self._files)
 
     @property
     def path(self) -> Path:
@@ -245,7 +249,8 @@ class HeldModel:
 
     def _submit(self, sequence: Sequence, timeout_s: float | None = None) -> Handle:
         self._check_open()
-        self._file.check_unchanged()
+        for file in self._files:
+            file.check_unchanged()
         return self._driver.submit(sequence, timeout_s=timeout_s)
 
     def _check_open(self) -> None:
@@ -273,7 +278,8 @@ class _KeptRow:
         raise NotImplementedError
 
 
-def _close(driver: Driver, file: GgufFile) -> bool:
+def _close(driver: Driver, files: list[GgufFile]) -> bool:
     driver.close()
-    file.close()
+    for file in files:
+        file.close()
     return True

@@ -10,13 +10,17 @@ from itertools import cycle
 
 import numpy as np
 
+from edgeinfer.engine.draft import Draft
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Event, Finished, Token
+from edgeinfer.engine.guessing import Guesser
+from edgeinfer.engine.holdings import Holdings
+from edgeinfer.engine.pages import PagePool
+from edgeinfer.engine.prefix import PrefixCache
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sequence import Sequence
-from edgeinfer.engine.speculation import Guesser
 from edgeinfer.errors import CancelledError
-from edgeinfer.kernels.backend import PAGE_LEN, Batch, Cancel, Limits, check_batch
+from edgeinfer.kernels.backend import PAGE_LEN, Batch, Cancel, Executable, Limits, check_batch
 from edgeinfer.kernels.snapshots import check_snapshots
 
 N_VOCAB = 97
@@ -150,6 +154,56 @@ class Prophet:
 
     def record(self, gained: dict[Sequence, int], n_guesses: int, step_s: float) -> None:
         self.n_guesses += n_guesses
+
+    def forget(self, sequence: Sequence) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Eager:
+    """Guess with a draft in every step, whatever it takes."""
+
+    def __init__(self, draft: Draft, n_guesses: int = 5) -> None:
+        self.draft = draft
+        self.n_guesses = n_guesses
+
+    def guess(self, sequences: list[Sequence], n_left: int) -> dict[Sequence, list[int]]:
+        counts = {}
+        for sequence in sequences:
+            self.draft.follow(sequence)
+            if not self.draft.is_reading(sequence):
+                self.draft.begin(sequence, len(sequence.tokens))
+            while not self.draft.is_ready(sequence) and self.draft.read(sequence, 50) > 0:
+                pass
+            room = sequence.max_tokens - sequence.n_generated - 1
+            counts[sequence] = max(0, min(room, self.n_guesses, n_left // len(sequences)))
+        return {s: guesses.tokens for s, guesses in self.draft.guess(counts, 0.0).items()}
+
+    def record(self, gained: dict[Sequence, int], n_guesses: int, step_s: float) -> None:
+        pass
+
+    def forget(self, sequence: Sequence) -> None:
+        self.draft.forget(sequence)
+
+    def close(self) -> None:
+        self.draft.close()
+
+
+def make_draft(
+    executable: Executable, limits: Limits, *, window: int = 0, cost: float = 0.1
+) -> Draft:
+    pool = PagePool(limits.n_pages)
+    holdings = Holdings(pool, PrefixCache(pool), n_kept=limits.n_pages, window=window)
+    n_vocab = executable.n_vocab
+    return Draft(executable, limits, holdings, n_vocab=n_vocab, cost=cost, cancel=Cancel())
+
+
+def fake_draft(*, n_ctx: int = 512, n_pages: int = 16, n_batch: int = 64) -> Draft:
+    """Return the fake model as the draft of itself."""
+    limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=n_batch)
+    return make_draft(FakeExecutable(limits), limits)
 
 
 def make_engine(

@@ -102,5 +102,5 @@ def test_no_guess_is_likelier_than_the_one_before_it():
 def test_a_prompt_is_no_answer_to_a_guess():
     loop = [1, 2] * 30
 
-    assert lookup_of(loop)._trials == Lookup()._trials
-    assert lookup_of(loop, n_given=10)._trials != Lookup()._trials
+    assert lookup_of(loop).odds._trials == Lookup().odds._trials
+    assert lookup_of(loop, n_given=10).odds._trials != Lookup().odds._trials

@@ -42,7 +42,7 @@ def speculation(*, n_answers=1, extra=0.2, n_ctx=10_000):
 def settle(made, sequence):
     """Let `sequence` have gained what it may lose."""
     made.guess([sequence], 0)
-    sequence.account.gained_s = 8.0
+    made._accounts[sequence].gained_s = 8.0
 
 
 def test_an_answer_that_copies_is_guessed_ahead():
@@ -142,7 +142,8 @@ def test_guesses_that_are_never_right_end():
     plain = spent = 0.0
     for _ in range(2000):
         made.guess([sequence], 0)
-        sequence.account.lookup._hits = [0.99 * n for n in sequence.account.lookup._trials]
+        odds = made._repeats.lookups[sequence].odds
+        odds._hits = [0.99 * n for n in odds._trials]
         n_guesses = len(made.guess([sequence], 100).get(sequence, ()))
         made.record({sequence: 1}, n_guesses, 1 + 0.2 * n_guesses)
         plain, spent = plain + 1, spent + 1 + 0.2 * n_guesses
@@ -153,8 +154,9 @@ def test_guesses_that_are_never_right_end():
 def test_gains_of_the_past_do_not_pay_for_ever():
     made, sequence = speculation(), copying()
     settle(made, sequence)
-    sequence.account.gained_s = 1e9
-    sequence.account.book(1, 1.0, 1.0)
+    account = made._accounts[sequence]
+    account.gained_s = 1e9
+    account.book(1, 1.0, 1.0)
 
-    assert not sequence.account.may_lose(10.0, 1.0)
-    assert sequence.account.may_lose(8.0, 1.0)
+    assert not account.may_lose(10.0, 1.0)
+    assert account.may_lose(8.0, 1.0)

@@ -245,6 +245,12 @@ int32_t ei_sampler_set(ei_sampler *sampler, const ei_sampling *params, const int
 int32_t ei_sample(ei_sampler *sampler, const float *logits, const int32_t *history, int32_t n_history, int64_t position,
                   int32_t *token, int32_t n_top, double *token_logprob, int32_t *top_ids, double *top_logprobs);
 
+/* The log-probability of a given token, and the n_top most probable ones with theirs, by a row of n_vocab logits and
+   to the bits of ei_sample. EI_BAD_ARGUMENT: an id or n_top out of range; EI_NON_FINITE: NaN or infinity among the
+   logits; EI_NO_MEMORY. */
+int32_t ei_score(const float *logits, int32_t n_vocab, int32_t token, int32_t n_top, double *token_logprob,
+                 int32_t *top_ids, double *top_logprobs);
+
 /* cdef end */
 
 #endif

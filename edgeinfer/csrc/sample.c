@@ -87,26 +87,12 @@ int32_t ei_sampler_set(ei_sampler *s, const ei_sampling *params, const int32_t *
     return EI_OK;
 }
 
-/* The most probable tokens of the logits as given; returns ln of the mass relative to the top.
-   Where fewer are not banned, the rest is id -1 with -infinity. */
-static double report_top(ei_sampler *s, int32_t n_top, int32_t *ids, double *logprobs) {
-    double log_mass = log_of(ei_open_mass(s, 1.0).sum);
-    if (n_top == 0) return log_mass;
-    ei_rank_top(s, n_top);
-    for (int32_t i = 0; i < n_top; i++) {
-        bool listed = i < s->n_listed;
-        ids[i] = listed ? key_id(s->keys[i]) : -1;
-        logprobs[i] = listed ? (key_logit(s->keys[i]) - s->top) - log_mass : -INFINITY;
-    }
-    return log_mass;
-}
-
 static int32_t sample(ei_sampler *s, const float *logits, const int32_t *history, int32_t n_history, int64_t position,
                       int32_t *token, int32_t n_top, double *token_logprob, int32_t *top_ids, double *top_logprobs) {
     if (!ei_rank_scan(s, logits)) return EI_NON_FINITE;
     if (!ei_rank_open(s)) return EI_ALL_BANNED;
     double raw_top = s->top, log_mass = 0.0;
-    if (n_top >= 0) log_mass = report_top(s, n_top, top_ids, top_logprobs);
+    if (n_top >= 0) log_mass = ei_report_top(s, n_top, top_ids, top_logprobs);
     int32_t code = ei_edit_logits(s, history, n_history);
     if (code != EI_OK) return code;
     if (!ei_rank_open(s)) return EI_ALL_BANNED;

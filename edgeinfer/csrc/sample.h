@@ -77,6 +77,12 @@ static inline double key_logit(uint64_t key) {
     return (double)x;
 }
 
+/* -- sample_score.c: how likely the model finds tokens ------------------------------------------ */
+
+/* The most probable tokens of the logits as given; returns ln of the mass relative to the top.
+   Where fewer are not banned, the rest is id -1 with -infinity. */
+double ei_report_top(ei_sampler *s, int32_t n_top, int32_t *ids, double *logprobs);
+
 /* -- sample_edit.c: logits changed before the filters ------------------------------------------ */
 
 int32_t ei_edit_logits(ei_sampler *s, const int32_t *history, int32_t n_history);

@@ -316,6 +316,35 @@ static void test_wide_loops_give_the_same_bits(void) {
     CHECK(!memcmp(sums[0], sums[1], sizeof sums[0]) && !memcmp(dots[0], dots[1], sizeof dots[0]));
 }
 
+static void test_scores_are_those_that_come_with_a_choice(void) {
+    enum { N = 1003 };
+    float x[N];
+    ei_sampler *s = ei_sampler_new(N);
+    ei_sampling p = off;
+    p.temperature = 0;
+    set(s, &p);
+    for (int32_t n_top = 0; n_top <= EI_MOST_LOGPROBS; n_top += 16) {
+        int32_t token, ids[2][EI_MOST_LOGPROBS];
+        double logprob[2], logprobs[2][EI_MOST_LOGPROBS];
+        for (int i = 0; i < N; i++) x[i] = (float)((i * 7919 + n_top) % 101) / 8;
+        CHECK(ei_sample(s, x, NULL, 0, 0, &token, n_top, &logprob[0], ids[0], logprobs[0]) == EI_OK);
+        CHECK(ei_score(x, N, token, n_top, &logprob[1], ids[1], logprobs[1]) == EI_OK);
+        CHECK(logprob[0] == logprob[1]);
+        CHECK(!memcmp(ids[0], ids[1], (size_t)n_top * sizeof **ids));
+        CHECK(!memcmp(logprobs[0], logprobs[1], (size_t)n_top * sizeof **logprobs));
+    }
+    ei_sampler_free(s);
+    double logprob;
+    for (int i = 0; i < 3; i++) {
+        x[500] = (float[]){NAN, INFINITY, -INFINITY}[i];
+        CHECK(ei_score(x, N, 0, 0, &logprob, NULL, NULL) == EI_NON_FINITE);
+    }
+    CHECK(ei_score(x, N, N, 0, &logprob, NULL, NULL) == EI_BAD_ARGUMENT);
+    CHECK(ei_score(x, N, -1, 0, &logprob, NULL, NULL) == EI_BAD_ARGUMENT);
+    CHECK(ei_score(x, N, 0, 65, &logprob, NULL, NULL) == EI_BAD_ARGUMENT);
+    CHECK(ei_score(x, 2, 0, 3, &logprob, NULL, NULL) == EI_BAD_ARGUMENT);
+}
+
 int main(void) {
     test_wide_loops_give_the_same_bits();
     test_philox_gives_the_published_words();
@@ -328,6 +357,7 @@ int main(void) {
     test_dry_grows_with_the_repetition_and_stops_at_breakers();
     test_bias_bans_and_forces();
     test_logprobs_are_of_the_logits_as_given();
+    test_scores_are_those_that_come_with_a_choice();
     test_tokens_are_the_same_on_every_machine();
     puts("sample: ok");
     return 0;

@@ -9,7 +9,7 @@ import numpy as np
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.evaluating.measured import Measured, exp_of, mean_of, root_of
 from edgeinfer.evaluating.rows import Compared, compare
-from edgeinfer.evaluating.windows import DEFAULT_CTX, Windows, cut
+from edgeinfer.evaluating.windows import Windows, cut, window_len
 from edgeinfer.llm import Model
 
 Progress = Callable[[int, int, float], None]  # windows done, of windows, the value so far
@@ -67,10 +67,10 @@ def divergence(
             models have different tokens.
         NonFiniteError: a model computed NaN or infinity.
     """
-    if n_ctx is None:
-        n_ctx = min(DEFAULT_CTX, reference.n_ctx, model.n_ctx)
-    windows = cut(reference, text, n_ctx=n_ctx, most=chunks)
-    check_same_tokens(windows, cut(model, text, n_ctx=n_ctx, most=chunks), reference, model)
+    n_ctx = window_len(n_ctx, min(reference.n_ctx, model.n_ctx))
+    windows = cut(reference.tokenizer, text, n_ctx=n_ctx, most=chunks)
+    others = cut(model.tokenizer, text, n_ctx=n_ctx, most=chunks)
+    check_same_tokens(windows, others, reference, model)
     parts: list[Compared] = []
     for index, ids in enumerate(windows.ids):
         labels = windows.labels(index)

@@ -7,7 +7,7 @@ import numpy as np
 
 from edgeinfer.evaluating.measured import Measured, exp_of, mean_of
 from edgeinfer.evaluating.rows import negative_log_likelihoods
-from edgeinfer.evaluating.windows import cut
+from edgeinfer.evaluating.windows import cut, window_len
 from edgeinfer.llm import Model
 
 Progress = Callable[[int, int, float], None]  # windows done, of windows, the value so far
@@ -51,7 +51,8 @@ def perplexity(
         InvalidParameterError: an argument is out of its range, or the text fills no window.
         NonFiniteError: the model computed NaN or infinity.
     """
-    windows = cut(model, text, n_ctx=n_ctx, most=chunks)
+    n_ctx = window_len(n_ctx, model.n_ctx)
+    windows = cut(model.tokenizer, text, n_ctx=n_ctx, most=chunks)
     nll: list[np.ndarray] = []
     hits: list[np.ndarray] = []
     for index, ids in enumerate(windows.ids):

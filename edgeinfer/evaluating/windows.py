@@ -8,7 +8,7 @@ counts, so that every token that does was predicted from at least half a window.
 from dataclasses import dataclass
 
 from edgeinfer.errors import InvalidParameterError
-from edgeinfer.llm import Model
+from edgeinfer.text.tokenizer import Tokenizer
 
 DEFAULT_CTX = 512
 LEAST_CTX = 4  # below it, no token of the second half is predicted
@@ -31,20 +31,27 @@ class Windows:
         return self.ids[index][self.first + 1 :]
 
 
-def cut(model: Model, text: str, *, n_ctx: int | None, most: int | None) -> Windows:
+def window_len(n_ctx: int | None, most_ctx: int) -> int:
+    """Return how long windows are: what was asked for, or the default where a model can read it.
+
+    Raises InvalidParameterError if it cannot read so long a window.
+    """
+    n_ctx = min(DEFAULT_CTX, most_ctx) if n_ctx is None else n_ctx
+    if not LEAST_CTX <= n_ctx <= most_ctx:
+        raise InvalidParameterError(
+            f"n_ctx: found {n_ctx} (need {LEAST_CTX} to {most_ctx}, the model's context)"
+        )
+    return n_ctx
+
+
+def cut(tokenizer: Tokenizer, text: str, *, n_ctx: int, most: int | None) -> Windows:
     """Return the windows of a text, at most `most` of them.
 
-    Raises InvalidParameterError if the model cannot read so long a window, or the text does not
-    fill one.
+    Raises InvalidParameterError if the text does not fill one.
     """
-    n_ctx = min(DEFAULT_CTX, model.n_ctx) if n_ctx is None else n_ctx
-    if not LEAST_CTX <= n_ctx <= model.n_ctx:
-        raise InvalidParameterError(
-            f"n_ctx: found {n_ctx} (need {LEAST_CTX} to {model.n_ctx}, the model's context)"
-        )
     if most is not None and most < 1:
         raise InvalidParameterError(f"chunks: found {most} (need at least 1, or None for all)")
-    ids = model.tokenize(text)
+    ids = tokenizer.encode(text)
     n_windows = len(ids) // n_ctx
     if n_windows == 0:
         raise InvalidParameterError(
@@ -53,8 +60,8 @@ def cut(model: Model, text: str, *, n_ctx: int | None, most: int | None) -> Wind
         )
     if most is not None:
         n_windows = min(n_windows, most)
-    bos_id = model.tokenizer.bos_id
-    head = (bos_id,) if model.tokenizer.add_bos and bos_id is not None else ()
+    bos_id = tokenizer.bos_id
+    head = (bos_id,) if tokenizer.add_bos and bos_id is not None else ()
     starts = range(0, n_windows * n_ctx, n_ctx)
     windows = [(*head, *ids[at + len(head) : at + n_ctx]) for at in starts]
     return Windows(n_ctx, tuple(windows))

@@ -4,7 +4,7 @@ The GGUF form has `general.type` "imatrix" and no architecture. A tensor NAME of
 here, float32, in GGUF's order of dimensions: NAME.in_sum2 (n_columns, n_matrices), the sums of
 squares, and NAME.counts (1, n_matrices). `imatrix.datasets` names the texts, `imatrix.chunk_count`
 says how many windows of `imatrix.chunk_size` tokens were read. NAME.in_sum, plain sums, may be
-there.
+there. edgeinfer adds `edgeinfer.imatrix.origin`, a hash of the model and of what it read.
 
 The .dat form, integers i32, little-endian: number of entries; for each its name behind the name's
 length, a count, the number of values, values f32 that are `count` times the mean squares; then,
@@ -30,6 +30,7 @@ from edgeinfer.quant.tensor import Tensor
 log = logging.getLogger(__name__)
 
 KIND = "imatrix"
+ORIGIN = "edgeinfer.imatrix.origin"
 SQUARES, COUNTS, PLAIN = ".in_sum2", ".counts", ".in_sum"
 MOST_DAT_BYTES = 1 << 30
 _I32 = struct.Struct("<i")
@@ -86,6 +87,7 @@ def _from_gguf(file: GgufFile, where: str) -> Imatrix:
         tuple(metadata.strings("imatrix.datasets")) if "imatrix.datasets" in metadata else (),
         metadata.integer("imatrix.chunk_count", 0, least=0),
         metadata.integer("imatrix.chunk_size", 0, least=0),
+        metadata.text(ORIGIN, ""),
         where,
     )
 

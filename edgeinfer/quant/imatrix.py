@@ -5,7 +5,7 @@ model read a text: an error of a weight there costs that much. Knows no file and
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -52,13 +52,15 @@ class Imatrix:
     """The sums of each tensor, by its name in the model file.
 
     datasets: names of the texts. n_chunks: how many windows of `chunk_size` tokens were read.
+    origin: a hash of the model and all that it read, "" if it is not known.
     """
 
     sums: Mapping[str, Sums]
     datasets: tuple[str, ...] = ()
     n_chunks: int = 0
     chunk_size: int = 0
-    where: str = field(default="imatrix", compare=False)
+    origin: str = ""
+    where: str = "imatrix"
 
     def means(self) -> dict[str, npt.NDArray[np.float32]]:
         """Return the importance of the columns of each tensor, as `Sums.means` has it."""

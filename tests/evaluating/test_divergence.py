@@ -36,7 +36,7 @@ def test_figures_are_those_of_the_formulas(warmer):
             reference, warmer, TEXT, n_ctx=40, progress=lambda *now: told.append(now)
         )
         kld, dp = [], []
-        for ids in cut(reference, TEXT, n_ctx=40, most=None).ids:
+        for ids in cut(reference.tokenizer, TEXT, n_ctx=40, most=None).ids:
             p, q = (np.exp(model.logits(ids).astype(float)) for model in (reference, warmer))
             p, q = (x / x.sum(axis=1, keepdims=True) for x in (p, q))
             for i in range(20, 39):

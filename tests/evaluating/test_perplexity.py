@@ -16,7 +16,7 @@ TEXT = "It was a bright cold day in April, and the clocks were striking thirteen
 def test_windows_begin_with_bos_where_the_vocabulary_adds_it_and_leave_the_rest_out():
     with make_model(add_bos=True) as model:
         ids = model.tokenize(TEXT)
-        windows = cut(model, TEXT, n_ctx=50, most=None)
+        windows = cut(model.tokenizer, TEXT, n_ctx=50, most=None)
 
     assert len(windows.ids) == len(ids) // 50
     assert windows.ids[0] == tuple(ids[:50])
@@ -27,7 +27,10 @@ def test_windows_begin_with_bos_where_the_vocabulary_adds_it_and_leave_the_rest_
 def test_windows_are_the_text_itself_where_the_vocabulary_adds_nothing():
     with make_model() as model:
         ids = model.tokenize(TEXT)
-        assert cut(model, TEXT, n_ctx=50, most=2).ids == (tuple(ids[:50]), tuple(ids[50:100]))
+        assert cut(model.tokenizer, TEXT, n_ctx=50, most=2).ids == (
+            tuple(ids[:50]),
+            tuple(ids[50:100]),
+        )
 
 
 def test_only_the_second_half_of_each_window_counts():
@@ -35,7 +38,7 @@ def test_only_the_second_half_of_each_window_counts():
     with make_model(add_bos=True) as model:
         found = perplexity(model, TEXT, n_ctx=50, progress=lambda *now: told.append(now))
         nll, hits = [], []
-        for ids in cut(model, TEXT, n_ctx=50, most=None).ids:
+        for ids in cut(model.tokenizer, TEXT, n_ctx=50, most=None).ids:
             rows = model.logits(ids).astype(np.float64)
             for i in range(25, 49):
                 nll.append(math.log(np.exp(rows[i]).sum()) - rows[i][ids[i + 1]])

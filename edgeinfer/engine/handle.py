@@ -3,15 +3,17 @@
 The engine's thread posts events and one caller reads them; nothing here waits for a lock.
 """
 
-import asyncio
 import queue
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from edgeinfer.engine.events import Event, Finished, Progress
 from edgeinfer.engine.sequence import Sequence
 from edgeinfer.errors import ModelClosedError
+
+if TYPE_CHECKING:
+    import asyncio
 
 POLL_S: Final = 0.05  # a waiting caller looks up this often: Windows delivers Ctrl-C only then
 PromptProgress = Callable[[int, int, int], None]  # tokens done, tokens in all, of them cached
@@ -76,6 +78,8 @@ class Channel:
 
     async def posted(self, timeout_s: float) -> None:
         """Wait until an event is there, or for the time given."""
+        import asyncio  # late: whoever awaits has it, and it takes its time
+
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._wake = lambda: loop.call_soon_threadsafe(_wake, waiter)
@@ -200,6 +204,6 @@ class Handle:
             self._expired = True
 
 
-def _wake(waiter: asyncio.Future[None]) -> None:
+def _wake(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)

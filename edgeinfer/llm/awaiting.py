@@ -1,11 +1,10 @@
 """Answer event loops: each method of AnsweringModel once more, to be awaited."""
 
-import asyncio
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from edgeinfer.arguments import ChatOptions, TextOptions, spelled_out
 from edgeinfer.completion import Completion, CompletionStream
@@ -13,6 +12,11 @@ from edgeinfer.errors import InvalidParameterError
 from edgeinfer.llm.answering import MOST_TOGETHER, AnsweringModel, Messages
 from edgeinfer.llm.keeping import Conversation, Session
 from edgeinfer.request import answer_count
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
 
 
 class Model(AnsweringModel):
@@ -99,19 +103,30 @@ class Model(AnsweringModel):
         """Write a conversation to a file, as `save_session`; once begun it is written to its end,
         also where the task is cancelled.
         """
-        return await asyncio.to_thread(partial(self.save_session, path, conversation, **layout))
+        return await _in_thread(partial(self.save_session, path, conversation, **layout))
 
     async def aload_session(self, path: str | os.PathLike[str]) -> Session:
         """Read a conversation that was saved, as `load_session`."""
-        return await asyncio.to_thread(self.load_session, path)
+        return await _in_thread(partial(self.load_session, path))
 
     async def akeep_prefix(self, prefix: Conversation, *, most_bytes: int | None = None) -> Path:
         """Write a prefix file to the cache, as `keep_prefix`."""
-        return await asyncio.to_thread(partial(self.keep_prefix, prefix, most_bytes=most_bytes))
+        return await _in_thread(partial(self.keep_prefix, prefix, most_bytes=most_bytes))
+
+
+# asyncio is imported late: whoever awaits has it, and for everybody else it would take its time.
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    import asyncio
+
+    return await asyncio.to_thread(call)
 
 
 async def _opened(opening: Callable[[], CompletionStream]) -> CompletionStream:
     """Open a stream on another thread: tokenizing a long text, or scoring one, takes a while."""
+    import asyncio
+
     task = asyncio.ensure_future(asyncio.to_thread(opening))
     try:
         return await asyncio.shield(task)
@@ -128,6 +143,8 @@ def _close(task: "asyncio.Future[CompletionStream]") -> None:
 
 async def _together(openings: Iterable[Callable[[], CompletionStream]]) -> list[Completion]:
     """Read all to their ends; the first failure cancels the others and is raised."""
+    import asyncio
+
     turn = asyncio.Semaphore(MOST_TOGETHER)
 
     async def read(opening: Callable[[], CompletionStream]) -> Completion:

@@ -31,6 +31,7 @@ enum {
     EI_BLOCK = 32,     /* elements that are quantized together: the smallest weight block */
     EI_TILE = 8,       /* tokens of one activation tile */
     EI_PAGE_LEN = 64,  /* positions of one KV page */
+    EI_MOST_TAPS = 64, /* of a convolution */
     EI_CHUNK_LEN = 256 /* positions whose softmax is computed together; part of the law */
 };
 

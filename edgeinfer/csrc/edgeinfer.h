@@ -63,7 +63,12 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   COMBINE    v.out0 = the sum of v.in0's slots by the weights v.in1
  *   OBSERVE    the sums grow by the squares of v.in0's columns, and their counts; with a routing those of each row's
  *              experts, by one row for all slots or one a slot
+ *   CONV       v.out0 = the taps c0 (taps, channels) over v.in0 and what stood there before, + c1
+ *   SCAN       x, b, c, dt = v.in0..3; c0 = a, c1 = d, c2 = dt bias; heads: of x, groups of b and c
+ *   DELTA      q, k, v, g, beta = v.in0..4; heads: of q and k, of v
  * In the ops of experts x is acts_in, already in the routing's order, or `gathered` from it, one row for all slots.
+ * The last three go through the rows of each sequence in order and keep a state, whose sizes are those of a head;
+ * ops/recurrence_template.h is their law.
  */
 enum {
     EI_OP_EMBED,
@@ -85,18 +90,22 @@ enum {
     EI_OP_EXPERTS,
     EI_OP_COMBINE,
     EI_OP_OBSERVE,
+    EI_OP_CONV,
+    EI_OP_SCAN,
+    EI_OP_DELTA,
     EI_N_OPS
 };
 
 typedef struct {
     int32_t kind, rows; /* EI_OP_*, EI_ROWS_* */
-    int32_t in[3], out[3];
+    int32_t in[5], out[3];
     int32_t acts_in, acts_out;
     int32_t weight[3], vec[3];
     int32_t fn; /* silu, gelu_tanh, gelu_erf, relu, relu2, sigmoid, tanh, softplus = 0 .. 7 */
-    int32_t kv, rope;
+    int32_t kv, rope, state;
     int32_t routing, gathered; /* experts: a routing; the acts that hold acts_in in its order, -1: acts_in does */
     int32_t heads[3], dim[3];  /* HEADS: of q, k, v; ATTENTION: heads[0] query heads */
+    int32_t tiled;             /* DELTA: head h of v takes head h % heads[0] of k, else h / (heads[1] / heads[0]) */
     int32_t interleaved;       /* rope pairs (2i, 2i+1), else (i, i + n_pairs) */
     int32_t behind, ahead;     /* ATTENTION: how far a token sees; EI_UNLIMITED: to its sequence's end */
     int32_t sums;              /* OBSERVE */
@@ -121,6 +130,11 @@ typedef struct {
     const int32_t *tokens, *positions, *sequences; /* (n_tokens,) */
     const int32_t *page_tables;                    /* (n_sequences, pages_per_sequence) */
     const int32_t *wanted;                         /* (n_wanted,) ascending rows */
+    /* recurrent state: where that of each sequence is, and after which rows, ascending, it goes where. A sequence
+     * that begins at position 0 has none; the last row of each is among them; what is read is not written. */
+    int32_t n_saves;
+    const int32_t *snapshots;                    /* (n_sequences,) */
+    const int32_t *saved_rows, *saved_snapshots; /* (n_saves,) */
 } ei_batch;
 
 /* isa: a name of ei_isa_levels. n_threads: for steps of up to 8 tokens; n_threads_batch: for longer ones. n_batch: most
@@ -132,6 +146,7 @@ int32_t ei_exec_threads_batch(const ei_exec *exec);
 size_t ei_exec_weight_bytes(const ei_exec *exec);
 size_t ei_exec_state_bytes(const ei_exec *exec);
 size_t ei_exec_work_bytes(const ei_exec *exec);
+size_t ei_exec_snapshot_bytes(const ei_exec *exec); /* of one; 0 without states */
 
 /* Each returns the new thing's number, or -1 (out of memory or a bad argument). Sources must outlive the exec. */
 int32_t ei_exec_add_matrix(ei_exec *exec, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file);
@@ -149,11 +164,16 @@ int32_t ei_exec_add_value(ei_exec *exec, int32_t width, int32_t rows);
 int32_t ei_exec_add_acts(ei_exec *exec, int32_t width, int32_t rows, int32_t slots, int32_t integers, int32_t floats);
 /* type: f32 0, f16 1, q8_0 2 */
 int32_t ei_exec_add_kv(ei_exec *exec, int32_t type, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim);
+/* a part of each snapshot: n_rows of n_columns floats for each of n_heads */
+int32_t ei_exec_add_state(ei_exec *exec, int32_t n_heads, int32_t n_rows, int32_t n_columns);
 int32_t ei_exec_add_rope(ei_exec *exec, const float *inv_freq, int32_t n_pairs, float mscale);
 int32_t ei_exec_add_routing(ei_exec *exec, const ei_routing *routing);
 /* squares (n_matrices, n_columns) and counts (n_matrices,), which steps add to: of one matrix, or of experts */
 int32_t ei_exec_add_sums(ei_exec *exec, double *squares, double *counts, int32_t n_matrices, int32_t n_columns);
 int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
+
+/* How many snapshots of the states there may be; before ei_exec_finish. */
+void ei_exec_set_snapshots(ei_exec *exec, int32_t n_snapshots);
 
 /* Allocate, and lay the matrices out; *done counts source bytes as they are finished, and the mapped pages behind
  * them are given back. logits: the value that ei_exec_logits shows (rows: wanted). A non-zero *cancel ends it soon
@@ -169,6 +189,10 @@ int32_t ei_exec_copy_page(ei_exec *exec, int32_t from, int32_t to);
  * n_pages; out and in are aligned to 64. Not while a step runs. */
 int32_t ei_exec_read_page(const ei_exec *exec, int32_t page, int32_t n_positions, uint8_t *out);
 int32_t ei_exec_write_page(ei_exec *exec, int32_t page, const uint8_t *in);
+
+/* A snapshot to out, or from in, which have its bytes. Not while a step runs. */
+int32_t ei_exec_read_snapshot(const ei_exec *exec, int32_t snapshot, uint8_t *out);
+int32_t ei_exec_write_snapshot(ei_exec *exec, int32_t snapshot, const uint8_t *in);
 
 /* Run every op over the batch. cancel may be NULL; ids and pages are checked by the caller. */
 int32_t ei_exec_run(ei_exec *exec, const ei_batch *batch, const volatile int32_t *cancel);

@@ -42,8 +42,9 @@ void ei_exec_free(ei_exec *e) {
     ei_big_free(e->weight_memory, e->weight_bytes);
     ei_big_free(e->state_memory, e->state_bytes);
     ei_big_free(e->work_memory, e->work_bytes);
-    void *owned[] = {e->weights.at,  e->vectors.at, e->values.at, e->acts.at, e->kvs.at,   e->ropes.at,
-                     e->routings.at, e->sums.at,    e->ops.at,    e->jobs,    e->partials, e->spans};
+    ei_big_free(e->snapshot_memory, e->snapshot_bytes * (size_t)e->n_snapshots);
+    void *owned[] = {e->weights.at,  e->vectors.at, e->values.at, e->acts.at, e->kvs.at,   e->ropes.at, e->states.at,
+                     e->routings.at, e->sums.at,    e->ops.at,    e->jobs,    e->partials, e->spans,    e->runs};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(e);
     ei_return_freed();
@@ -54,6 +55,8 @@ int32_t ei_exec_threads_batch(const ei_exec *e) { return e->n_threads_many; }
 size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes + e->packed_bytes; }
 size_t ei_exec_state_bytes(const ei_exec *e) { return e->state_bytes; }
 size_t ei_exec_work_bytes(const ei_exec *e) { return e->work_bytes; }
+size_t ei_exec_snapshot_bytes(const ei_exec *e) { return e->snapshot_bytes; }
+void ei_exec_set_snapshots(ei_exec *e, int32_t n_snapshots) { e->n_snapshots = n_snapshots; }
 
 static int32_t add_weight(ei_exec *e, ei_weight w, bool in_groups) {
     if (w.format < 0 || w.format >= EI_N_FORMATS || w.n_matrices < 1 || w.n_rows < 1 || w.n_columns < 1 ||
@@ -103,6 +106,13 @@ int32_t ei_exec_add_kv(ei_exec *e, int32_t type, int32_t n_kv_heads, int32_t key
     ei_kv kv = {.type = type, .n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim};
     return type < 0 || type >= EI_N_KV_TYPES || n_kv_heads < 1 || key_dim < 1 || value_dim < 1 ? -1
                                                                                                : APPEND(e->kvs, kv);
+}
+int32_t ei_exec_add_state(ei_exec *e, int32_t n_heads, int32_t n_rows, int32_t n_columns) {
+    ei_state s = {n_heads, n_rows, n_columns, e->snapshot_bytes / sizeof(float)};
+    if (n_heads < 1 || n_rows < 1 || n_columns < 1) return -1;
+    size_t n_bytes = (size_t)n_heads * (size_t)n_rows * (size_t)n_columns * sizeof(float);
+    e->snapshot_bytes += (n_bytes + 63) & ~(size_t)63;
+    return APPEND(e->states, s);
 }
 int32_t ei_exec_add_rope(ei_exec *e, const float *inv_freq, int32_t n_pairs, float mscale) {
     ei_rope r = {.inv_freq = inv_freq, .n_pairs = n_pairs, .mscale = mscale};
@@ -189,6 +199,15 @@ static size_t place_state(ei_exec *e, uint8_t *base) {
     return used * (size_t)e->n_pages;
 }
 
+/* Of short convolutions a snapshot is far smaller than a huge page. */
+static bool allocate_snapshots(ei_exec *e) {
+    if (e->states.n == 0) return true;
+    if (e->n_snapshots < 1) return false;
+    e->snapshot_memory = ei_big_alloc(e->snapshot_bytes * (size_t)e->n_snapshots, false);
+    e->runs = calloc((size_t)e->n_batch, sizeof *e->runs);
+    return e->snapshot_memory && e->runs;
+}
+
 static bool allocate(ei_exec *e) {
     ei_size_attention(e);
     size_t (*const place[])(ei_exec *, uint8_t *) = {place_weights, place_state, place_work};
@@ -205,7 +224,7 @@ static bool allocate(ei_exec *e) {
     size_t n_jobs = (size_t)e->ops.n * EI_JOBS_PER_OP + (size_t)e->ropes.n;
     e->jobs = calloc(n_jobs ? n_jobs : 1, sizeof *e->jobs);
     e->spans = calloc((size_t)e->n_batch, sizeof *e->spans);
-    return e->jobs && e->spans;
+    return e->jobs && e->spans && allocate_snapshots(e);
 }
 
 int32_t ei_exec_measure(ei_exec *e, size_t *weights, size_t *state, size_t *work) {
@@ -294,5 +313,17 @@ int32_t ei_exec_write_page(ei_exec *e, int32_t page, const uint8_t *in) {
     if (page < 0 || page >= e->n_pages || !e->state_memory) return EI_BAD_ARGUMENT;
     size_t n_bytes = e->state_bytes / (size_t)e->n_pages;
     memcpy(e->state_memory + (size_t)page * n_bytes, in, n_bytes);
+    return EI_OK;
+}
+
+int32_t ei_exec_read_snapshot(const ei_exec *e, int32_t snapshot, uint8_t *out) {
+    if (snapshot < 0 || snapshot >= e->n_snapshots || !e->snapshot_memory) return EI_BAD_ARGUMENT;
+    memcpy(out, e->snapshot_memory + (size_t)snapshot * e->snapshot_bytes, e->snapshot_bytes);
+    return EI_OK;
+}
+
+int32_t ei_exec_write_snapshot(ei_exec *e, int32_t snapshot, const uint8_t *in) {
+    if (snapshot < 0 || snapshot >= e->n_snapshots || !e->snapshot_memory) return EI_BAD_ARGUMENT;
+    memcpy(e->snapshot_memory + (size_t)snapshot * e->snapshot_bytes, in, e->snapshot_bytes);
     return EI_OK;
 }

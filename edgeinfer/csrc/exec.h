@@ -59,6 +59,17 @@ typedef struct {
     int32_t first, count, sequence, end;
 } ei_span;
 
+/* The recurrent state of one op: heads of rows of columns, at a place of every snapshot. */
+typedef struct {
+    int32_t n_heads, n_rows, n_columns;
+    size_t at; /* floats from the start of a snapshot */
+} ei_state;
+
+/* The rows of one sequence, and which of the step's saves are theirs. */
+typedef struct {
+    int32_t first, count, sequence, first_save, last_save;
+} ei_run;
+
 /* A list that grows while the executable is built. */
 #define EI_LIST(type)                                                                                                  \
     struct {                                                                                                           \
@@ -77,6 +88,7 @@ struct ei_exec {
     EI_LIST(ei_value) values;
     EI_LIST(ei_acts_set) acts;
     EI_LIST(ei_kv) kvs;
+    EI_LIST(ei_state) states;
     EI_LIST(ei_rope) ropes;
     EI_LIST(ei_routed) routings;
     EI_LIST(ei_sums) sums;
@@ -84,6 +96,9 @@ struct ei_exec {
 
     uint8_t *weight_memory, *state_memory, *work_memory;
     size_t weight_bytes, state_bytes, work_bytes;
+    uint8_t *snapshot_memory;
+    size_t snapshot_bytes; /* of one */
+    int32_t n_snapshots;
     size_t packed_bytes; /* of the matrices that came ready */
 
     /* attention: most tokens of a span, and the scratch of each thread */
@@ -97,6 +112,8 @@ struct ei_exec {
     int32_t n_jobs;
     ei_span *spans;
     int32_t n_spans;
+    ei_run *runs;
+    int32_t n_runs;
     float *partials; /* attention split by chunk (run_attention.c) */
     size_t partial_floats;
 };
@@ -129,6 +146,8 @@ void ei_plan_experts(ei_exec *e, const ei_op *op);
 bool ei_plan_attention(ei_exec *e, const ei_op *op);
 void ei_size_attention(ei_exec *e); /* span_len and scratch_floats, from the ops */
 void ei_plan_spans(ei_exec *e);
+void ei_plan_runs(ei_exec *e);
+void ei_plan_recurrence(ei_exec *e, const ei_op *op);
 void ei_add_job(ei_exec *e, ei_chunk_fn run, const void *op, int32_t n_chunks);
 
 /* Work items of the experts of a routing: at most this many for each thread, and one for each expert. */

@@ -133,6 +133,18 @@ enum { EI_SILU, EI_GELU_TANH, EI_GELU_ERF, EI_RELU, EI_RELU2, EI_SIGMOID, EI_TAN
 /* what a gate may be besides */
 enum { EI_SWIGLU_OAI = EI_N_FUNCTIONS };
 
+/* What one row gives to one head: x of the columns at hand, b and c of the rows of the state. */
+typedef struct {
+    const float *x, *b, *c;
+    float dt, dt_bias, a, d;
+} ei_scan;
+
+/* v of the columns at hand, q and k of the rows of the state; q is multiplied by scale. */
+typedef struct {
+    const float *q, *k, *v;
+    float scale, g, beta;
+} ei_delta;
+
 typedef struct {
     const char *isa;
     const ei_repack_fn *repack;      /* [format]; NULL: the format has none of its own */
@@ -170,6 +182,13 @@ typedef struct {
     void (*attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
     void (*attention_merge)(int32_t value_dim, float *m, float *l, float *o, float mc, float lc, const float *oc);
     void (*attention_finish)(int32_t value_dim, float m, float l, const float *o, const float *sink, float *out);
+
+    /* recurrences, one row and one head at a time; state: rows of n columns, `stride` floats apart */
+    /* y = sum of taps[j] * weight[j], the rows of weight `stride` floats apart; bias NULL: none */
+    void (*convolve)(const float *const *taps, int32_t n_taps, const float *weight, int32_t stride, const float *bias,
+                     float *y, int32_t n);
+    void (*scan)(float *state, int32_t stride, int32_t n_rows, int32_t n, const ei_scan *in, float *y);
+    void (*delta)(float *state, int32_t stride, int32_t n_rows, int32_t n, const ei_delta *in, float *y);
 
     /* the roof of this level: multiply-adds on registers alone, EI_PEAK_*; returns how many were done */
     int64_t (*peak)(int32_t kind, int64_t n_turns);

@@ -22,6 +22,7 @@ static void rope_chunk(void *context, const void *op, int32_t chunk, int32_t thr
 static bool plan(ei_exec *e) {
     e->n_jobs = 0;
     ei_plan_spans(e);
+    if (e->states.n) ei_plan_runs(e);
     for (int32_t i = 0; i < e->acts.n; i++)
         e->acts.at[i].acts.n_tokens = e->acts.at[i].slots * rows_of(e, e->acts.at[i].rows);
     for (int32_t i = 0; i < e->ropes.n; i++)
@@ -36,6 +37,8 @@ static bool plan(ei_exec *e) {
             ei_plan_experts(e, op);
         else if (op->kind == EI_OP_OBSERVE)
             ei_plan_observe(e, op);
+        else if (op->kind >= EI_OP_CONV && op->kind <= EI_OP_DELTA)
+            ei_plan_recurrence(e, op);
         else if (op->kind != EI_OP_ATTENTION)
             ei_plan_rows(e, op);
         else if (!ei_plan_attention(e, op))

@@ -9,7 +9,7 @@ from edgeinfer.program.check import check_structure, check_tensors
 from edgeinfer.program.op import Op
 from edgeinfer.program.ops import Attention
 from edgeinfer.program.printing import print_program
-from edgeinfer.program.states import Conv, Delta, Kv, Recurrent, Ssm, State
+from edgeinfer.program.states import Kv, Recurrent, State
 from edgeinfer.program.values import ConstantRef, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
@@ -63,9 +63,9 @@ class Program:
         """What all recurrent states of one sequence take, in float32."""
         return 4 * sum(state.n_floats for state in self.recurrent)
 
-    def state_of(self, kind: type[Conv | Ssm | Delta], id: int) -> State:
+    def state_of(self, kind: type[Recurrent], id: int) -> Recurrent:
         """Return the recurrent state an op names."""
-        return next(s for s in self.states if isinstance(s, kind) and s.id == id)
+        return next(s for s in self.recurrent if isinstance(s, kind) and s.id == id)
 
     def constant(self, ref: ConstantRef) -> np.ndarray:
         """Return a constant's float32 vector."""

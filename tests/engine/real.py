@@ -32,12 +32,13 @@ class Recorder:
 def real_engine(
     folder: Path, *, arch: str = "llama", n_pages: int = 64, n_batch: int = 128,
     kv_type: str = "f16", n_threads: int = 1, guesser: Guesser | None = None,
-    cancel: Cancel | None = None, **keys: Any,
+    cancel: Cancel | None = None, n_snapshots: int = 64, **keys: Any,
 ) -> Iterator[Engine]:  # fmt: skip
     """Compile a tiny model; `keys` are metadata, as tests/arch/tiny.py takes them."""
     limits = Limits(
-        n_ctx=N_CTX, n_pages=n_pages, n_batch=n_batch, n_threads=n_threads, kv_type=kv_type
-    )
+        n_ctx=N_CTX, n_pages=n_pages, n_batch=n_batch, n_threads=n_threads, kv_type=kv_type,
+        n_snapshots=n_snapshots,
+    )  # fmt: skip
     with tiny.open_model(folder, *getattr(tiny, arch)(**keys)) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=N_CTX)
         executable = choose("native").compile(program, file.tensors, limits)

@@ -11,7 +11,11 @@ from tests.engine.real import Recorder, real_engine
 
 pytest.importorskip("edgeinfer.kernels.native._native")
 
-KINDS = [*(("llama", kv_type) for kv_type in KV_TYPES), ("gemma3", "f16"), ("gemma3", "q8_0")]
+KINDS = [
+    *(("llama", kv_type) for kv_type in KV_TYPES),
+    *(("gemma3", kv_type) for kv_type in ("f16", "q8_0")),
+    ("lfm2", "f16"),
+]
 LENGTHS = (3, 70, 130, 200)
 N = 30
 
@@ -76,7 +80,10 @@ def test_cached_equals_cold(make):
         turn = sequence_of(first.tokens + prompt(30, seed=9))
         run(engine, again, shared, turn)
 
-    assert (again.n_cached, shared.n_cached, turn.n_cached) == (99, 90, 128)
+    # a hybrid goes on from a snapshot: behind a page, before a last token, where an answer ended
+    is_hybrid = engine.executable.snapshot_bytes > 0
+    expected = (99, 64, 129) if is_hybrid else (99, 90, 128)
+    assert (again.n_cached, shared.n_cached, turn.n_cached) == expected
     for sequence in (again, shared, turn):
         assert rows(sequence) == alone(make, sequence.tokens[: sequence.n_prompt])
 

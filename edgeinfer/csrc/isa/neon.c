@@ -10,6 +10,8 @@
 
 #include "../ops/rows_template.h"
 
+#include "../ops/recurrence_template.h"
+
 #include "../ops/repack_template.h"
 
 #include "../ops/table_template.h"

@@ -33,5 +33,8 @@ const ei_kernels EI_FN(kernels) = {
     .attention_chunk = EI_FN(attention_chunk),
     .attention_merge = EI_FN(attention_merge),
     .attention_finish = EI_FN(attention_finish),
+    .convolve = EI_FN(convolve),
+    .scan = EI_FN(scan),
+    .delta = EI_FN(delta),
     .peak = EI_FN(peak),
 };

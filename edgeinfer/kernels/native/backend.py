@@ -20,10 +20,19 @@ from edgeinfer.kernels.backend import (
 )
 from edgeinfer.kernels.native import isa, packed
 from edgeinfer.kernels.native.executable import NativeExecutable
-from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instruction, Rotation, Routing
+from edgeinfer.kernels.native.instructions import (
+    ONES,
+    Acts,
+    Buffer,
+    Instruction,
+    Kind,
+    Rotation,
+    Routing,
+)
 from edgeinfer.kernels.native.lower import lower
 from edgeinfer.kernels.native.place import place
 from edgeinfer.program.program import Program
+from edgeinfer.program.states import Conv, Delta, Recurrent, Ssm
 from edgeinfer.program.values import Rows
 from edgeinfer.quant.decode import decode
 from edgeinfer.quant.imatrix import Sums
@@ -93,6 +102,17 @@ class NativeBackend:
 BACKEND = NativeBackend()
 
 
+def _state_shape(state: Recurrent) -> tuple[int, int, int]:
+    """Return heads, rows and columns: lanes are channels, or the elements of a head's output."""
+    match state:
+        case Conv():
+            return 1, state.n_past, state.n_channels
+        case Ssm():
+            return state.n_heads, state.state_dim, state.head_dim
+        case Delta():
+            return state.n_heads, state.key_dim, state.value_dim
+
+
 class _Build:
     """Hand the parts of a lowered program to the C executor, each once."""
 
@@ -126,6 +146,7 @@ class _Build:
         self._vectors: dict[tuple[str, int], int] = {}
         self._ropes: dict[Rotation, int] = {}
         self._kvs: dict[int, int] = {}
+        self._states: dict[Recurrent, int] = {}
         self._routings: dict[int, int] = {}
 
     def finish(self, progress: Progress | None, cancel: Cancel | None) -> NativeExecutable:
@@ -164,6 +185,11 @@ class _Build:
         for kv in self.program.kvs:
             args = (kv_type, kv.n_kv_heads, kv.key_dim, kv.value_dim)
             self._kvs[kv.id] = self._added(self.lib.ei_exec_add_kv(self.exec, *args))
+        for state in self.program.recurrent:
+            self._states[state] = self._added(
+                self.lib.ei_exec_add_state(self.exec, *_state_shape(state))
+            )
+        self.lib.ei_exec_set_snapshots(self.exec, self.limits.n_snapshots)
         for instruction in lowered.instructions:
             self._added(self.lib.ei_exec_add_op(self.exec, self._op(instruction)))
         return lowered.logits
@@ -192,9 +218,10 @@ class _Build:
         op.rope = self._rope(instruction.rope) if instruction.rope else -1
         op.sums = -1 if instruction.observed is None else self._sums(instruction.observed)
         op.kv = -1 if instruction.kv is None else self._kvs[instruction.kv]
+        op.state = -1 if instruction.state is None else self._states[instruction.state]
         for field, items in (("in", instruction.inputs), ("out", instruction.outputs)):
             numbers = [-1 if item is None else item.number for item in items]
-            setattr(op, field, numbers + [-1] * (3 - len(numbers)))
+            setattr(op, field, numbers + [-1] * (len(getattr(op, field)) - len(numbers)))
         is_table = packed.is_table(instruction)
         weights = [self._weight(name, is_table) for name in instruction.weights]
         op.weight = weights + [-1] * (3 - len(weights))
@@ -250,7 +277,9 @@ class _Build:
             buffer = instruction.inputs[0]
             n = instruction.dims[i] if instruction.dims else buffer.width if buffer else 0
         if (name, n) not in self._vectors:
-            values = np.ones(n, np.float32) if name == ONES else decode(self.tensors[name]).ravel()
+            values = np.ones(n, np.float32) if name == ONES else decode(self.tensors[name])
+            # a convolution's channels are lanes: its taps stand one after another
+            values = values.T.ravel() if instruction.kind is Kind.CONV else values.ravel()
             self._vectors[name, n] = self._added(
                 self.lib.ei_exec_add_vector(self.exec, self._floats(values), len(values))
             )

@@ -13,8 +13,11 @@ from edgeinfer.errors import (
     ResourceError,
 )
 from edgeinfer.kernels.backend import Batch, Cancel, Limits, PageBytes, check_batch, check_page
+from edgeinfer.kernels.snapshots import check_snapshot, check_snapshots
 
 ALIGNMENT = 64  # of a page's bytes in C
+ARRAYS = ("tokens", "positions", "sequences", "page_tables", "wanted")  # of a batch
+STATE_ARRAYS = ("snapshots", "saved_rows", "saved_snapshots")  # where there is recurrent state
 
 
 class NativeExecutable:
@@ -44,7 +47,8 @@ class NativeExecutable:
         self.state_bytes = int(lib.ei_exec_state_bytes(executor))
         self.work_bytes = int(lib.ei_exec_work_bytes(executor))
         self.page_bytes = self.state_bytes // limits.n_pages
-        self.snapshot_bytes = 0
+        self.snapshot_bytes = int(lib.ei_exec_snapshot_bytes(executor))
+        self._arrays = ARRAYS + (STATE_ARRAYS if self.snapshot_bytes else ())
         self.page_layout = "native-1"  # beside the KV type
         n_bytes = 4 * limits.n_batch * n_vocab
         memory = ffi.buffer(lib.ei_exec_logits(executor), n_bytes)
@@ -55,14 +59,17 @@ class NativeExecutable:
         if self._exec is None:
             raise ModelClosedError("native executable: used after close()")
         check_batch(batch, self._limits, self.n_vocab, whole_sequences=self._whole_sequences)
+        if self.snapshot_bytes:
+            check_snapshots(batch, self._limits)
         ffi, c = self._ffi, self._batch
         arrays = {
             name: ffi.from_buffer("int32_t[]", np.ascontiguousarray(getattr(batch, name)))
-            for name in ("tokens", "positions", "sequences", "page_tables", "wanted")
+            for name in self._arrays
         }
         for name, pointer in arrays.items():
             setattr(c, name, pointer)
         c.n_tokens, c.n_wanted = len(batch.tokens), len(batch.wanted)
+        c.n_saves = len(batch.saved_rows)
         c.n_sequences, c.pages_per_sequence = batch.page_tables.shape
         flag = ffi.from_buffer("int32_t[]", cancel.cell) if cancel is not None else ffi.NULL
         status = self._lib.ei_exec_run(self._exec, c, flag)
@@ -118,12 +125,23 @@ class NativeExecutable:
         return errors.get(status, BackendError(f"native executable: step failed, status {status}"))
 
     def read_snapshot(self, snapshot: int) -> PageBytes:
-        """Refuse: no program with recurrent state compiles here."""
-        raise NotImplementedError
+        """Return a recurrent state as bytes; see `Executable`."""
+        if self._exec is None:
+            raise ModelClosedError("native executable: used after close()")
+        check_snapshot(snapshot, self._limits, self.snapshot_bytes)
+        data = np.empty(self.snapshot_bytes, np.uint8)
+        self._lib.ei_exec_read_snapshot(
+            self._exec, snapshot, self._ffi.from_buffer("uint8_t[]", data)
+        )
+        return data
 
     def write_snapshot(self, snapshot: int, data: PageBytes) -> None:
-        """Refuse, as `read_snapshot`."""
-        raise NotImplementedError
+        """Make a snapshot hold `data`; see `Executable`."""
+        if self._exec is None:
+            raise ModelClosedError("native executable: used after close()")
+        check_snapshot(snapshot, self._limits, self.snapshot_bytes, data=data)
+        source = self._ffi.from_buffer("uint8_t[]", np.ascontiguousarray(data))
+        self._lib.ei_exec_write_snapshot(self._exec, snapshot, source)
 
     def close(self) -> None:
         """Free the weights, the pages and the threads."""

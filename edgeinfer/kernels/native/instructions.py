@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from edgeinfer.program.ops import Route
 from edgeinfer.program.ops_rowwise import FUNCTIONS
+from edgeinfer.program.states import Recurrent
 from edgeinfer.program.values import Rows
 
 BLOCK = 32  # elements that share activation scales; a result of whole blocks can be left quantized
@@ -38,6 +39,9 @@ class Kind(IntEnum):
     EXPERTS = 16
     COMBINE = 17
     OBSERVE = 18
+    CONV = 19
+    SCAN = 20
+    DELTA = 21
 
 
 # Numbered as in csrc/kernels.h.
@@ -106,6 +110,7 @@ class Instruction:
     observed: str | None = None
     rope: Rotation | None = None
     kv: int | None = None
+    state: Recurrent | None = None
     heads: tuple[int, ...] = ()
     dims: tuple[int, ...] = ()
     scalars: dict[str, float | int] = field(default_factory=dict)

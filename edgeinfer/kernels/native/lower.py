@@ -18,6 +18,7 @@ from edgeinfer.kernels.native import (
     lower_experts,
     lower_linear,
     lower_norm,
+    lower_recurrence,
     lower_rows,
 )
 from edgeinfer.kernels.native.draft import Draft
@@ -28,6 +29,8 @@ from edgeinfer.program.ops import (
     Add,
     Attention,
     Combine,
+    Conv1d,
+    DeltaNet,
     Embed,
     ExpertLinear,
     Gated,
@@ -40,6 +43,7 @@ from edgeinfer.program.ops import (
     Scale,
     SelectRows,
     Split,
+    SsmScan,
 )
 from edgeinfer.program.program import Program
 from edgeinfer.quant.tensor import Tensor
@@ -63,6 +67,9 @@ LOWER: dict[type[Op], Callable[[Draft, int, Any], None]] = {
     Route: lower_experts.route,
     ExpertLinear: lower_experts.expert_linear,
     Combine: lower_experts.combine,
+    Conv1d: lower_recurrence.convolve,
+    SsmScan: lower_recurrence.scan,
+    DeltaNet: lower_recurrence.delta,
 }
 
 

@@ -1,0 +1,144 @@
+/* edgeinfer/csrc/run_recurrence.c: the chunks of CONV, SCAN and DELTA: the rows of one sequence, by columns of a head.
+ *
+ * A chunk goes through the rows in order and writes the states that are to be saved; columns know nothing of each
+ * other, so any thread may take any. What a step reads is never what it writes: a step that was cancelled can run
+ * again.
+ */
+#include "exec.h"
+
+#include <math.h>
+
+/* Columns of one chunk: of a convolution, whose rows are short work, and of a state, which then stays in L1. */
+enum { CONV_COLUMNS = 128, STATE_COLUMNS = 64 };
+
+static const float zeros[CONV_COLUMNS];
+
+/* Columns `first` .. of one head of a state. */
+typedef struct {
+    int32_t head, first, n;
+    size_t at; /* floats from the start of a snapshot */
+} part;
+
+void ei_plan_runs(ei_exec *e) {
+    const ei_batch *b = e->batch;
+    e->n_runs = 0;
+    for (int32_t t = 0, save = 0; t < b->n_tokens;) {
+        ei_run run = {.first = t, .sequence = b->sequences[t], .first_save = save};
+        while (t < b->n_tokens && b->sequences[t] == run.sequence) t++;
+        while (save < b->n_saves && b->saved_rows[save] < t) save++;
+        run.count = t - run.first, run.last_save = save - 1;
+        e->runs[e->n_runs++] = run;
+    }
+}
+
+static int32_t columns_of(const ei_op *op) { return op->kind == EI_OP_CONV ? CONV_COLUMNS : STATE_COLUMNS; }
+
+static int32_t parts_of(const ei_exec *e, const ei_op *op) {
+    return (e->states.at[op->state].n_columns + columns_of(op) - 1) / columns_of(op);
+}
+
+static part part_at(const ei_exec *e, const ei_op *op, int32_t index) {
+    const ei_state *s = &e->states.at[op->state];
+    int32_t parts = parts_of(e, op), head = index / parts, first = index % parts * columns_of(op);
+    size_t at = s->at + (size_t)head * (size_t)s->n_rows * (size_t)s->n_columns + (size_t)first;
+    return (part){head, first, min_i32(columns_of(op), s->n_columns - first), at};
+}
+
+static float *state_in(const ei_exec *e, int32_t snapshot, const part *p) {
+    return (float *)(e->snapshot_memory + (size_t)snapshot * e->snapshot_bytes) + p->at;
+}
+
+/* Where the sequence stood before the step; NULL: at its beginning. */
+static const float *state_before(const ei_exec *e, const ei_run *run, const part *p) {
+    return e->batch->positions[run->first] ? state_in(e, e->batch->snapshots[run->sequence], p) : NULL;
+}
+
+static void copy_part(const ei_state *s, const part *p, const float *from, float *to) {
+    for (size_t row = 0; row < (size_t)s->n_rows; row++) {
+        size_t at = row * (size_t)s->n_columns, n_bytes = (size_t)p->n * sizeof *to;
+        from ? memcpy(to + at, from + at, n_bytes) : memset(to + at, 0, n_bytes);
+    }
+}
+
+/* Input `index` of a run, counted from its first row; those below 0 are its past, a row of the state each. */
+static const float *input_at(const ei_exec *e, const ei_op *op, const ei_run *run, const part *p, const float *past,
+                             int32_t index) {
+    const ei_state *s = &e->states.at[op->state];
+    if (index >= 0) return row_of(e, op->in[0], run->first + index) + p->first;
+    return past ? past + (size_t)(s->n_rows + index) * (size_t)s->n_columns : zeros;
+}
+
+static void conv_run(ei_exec *e, const ei_op *op, const ei_run *run, const part *p) {
+    const ei_batch *b = e->batch;
+    const ei_state *s = &e->states.at[op->state];
+    const float *past = state_before(e, run, p), *bias = vector_of(e, op->vec[1]), *taps[EI_MOST_TAPS];
+    int32_t save = run->first_save, n_taps = s->n_rows + 1;
+    for (int32_t t = 0; t < run->count; t++) {
+        for (int32_t j = 0; j < n_taps; j++) taps[j] = input_at(e, op, run, p, past, t - s->n_rows + j);
+        e->kernels->convolve(taps, n_taps, vector_of(e, op->vec[0]) + p->first, s->n_columns,
+                             bias ? bias + p->first : NULL, row_of(e, op->out[0], run->first + t) + p->first, p->n);
+        for (; save <= run->last_save && b->saved_rows[save] == run->first + t; save++)
+            for (int32_t j = 1; j < n_taps; j++)
+                memcpy(state_in(e, b->saved_snapshots[save], p) + (size_t)(j - 1) * (size_t)s->n_columns, taps[j],
+                       (size_t)p->n * sizeof(float));
+    }
+}
+
+static void scan_row(ei_exec *e, const ei_op *op, const part *p, int32_t row, float *state) {
+    const ei_state *s = &e->states.at[op->state];
+    size_t group = (size_t)(p->head / (op->heads[0] / op->heads[1])) * (size_t)s->n_rows;
+    size_t column = (size_t)p->head * (size_t)s->n_columns + (size_t)p->first;
+    ei_scan in = {
+        .x = row_of(e, op->in[0], row) + column,
+        .b = row_of(e, op->in[1], row) + group,
+        .c = row_of(e, op->in[2], row) + group,
+        .dt = row_of(e, op->in[3], row)[p->head],
+        .a = vector_of(e, op->vec[0])[p->head],
+        .d = vector_of(e, op->vec[1])[p->head],
+        .dt_bias = vector_of(e, op->vec[2])[p->head],
+    };
+    e->kernels->scan(state, s->n_columns, s->n_rows, p->n, &in, row_of(e, op->out[0], row) + column);
+}
+
+static void delta_row(ei_exec *e, const ei_op *op, const part *p, int32_t row, float *state) {
+    const ei_state *s = &e->states.at[op->state];
+    int32_t k_heads = op->heads[0], k_head = op->tiled ? p->head % k_heads : p->head / (op->heads[1] / k_heads);
+    size_t key = (size_t)k_head * (size_t)s->n_rows;
+    size_t column = (size_t)p->head * (size_t)s->n_columns + (size_t)p->first;
+    ei_delta in = {
+        .q = row_of(e, op->in[0], row) + key,
+        .k = row_of(e, op->in[1], row) + key,
+        .v = row_of(e, op->in[2], row) + column,
+        .scale = 1.0f / sqrtf((float)s->n_rows),
+        .g = row_of(e, op->in[3], row)[p->head],
+        .beta = row_of(e, op->in[4], row)[p->head],
+    };
+    e->kernels->delta(state, s->n_columns, s->n_rows, p->n, &in, row_of(e, op->out[0], row) + column);
+}
+
+/* The state is worked on where it is to stand at the end, and copied wherever it is wanted on the way. */
+static void state_run(ei_exec *e, const ei_op *op, const ei_run *run, const part *p) {
+    const ei_batch *b = e->batch;
+    const ei_state *s = &e->states.at[op->state];
+    float *state = state_in(e, b->saved_snapshots[run->last_save], p);
+    int32_t save = run->first_save;
+    copy_part(s, p, state_before(e, run, p), state);
+    for (int32_t row = run->first; row < run->first + run->count; row++) {
+        (op->kind == EI_OP_SCAN ? scan_row : delta_row)(e, op, p, row, state);
+        for (; save < run->last_save && b->saved_rows[save] == row; save++)
+            copy_part(s, p, state, state_in(e, b->saved_snapshots[save], p));
+    }
+}
+
+static void recurrence_chunk(void *context, const void *op_, int32_t chunk, int32_t thread) {
+    ei_exec *e = context;
+    const ei_op *op = op_;
+    (void)thread;
+    int32_t n = e->states.at[op->state].n_heads * parts_of(e, op);
+    part p = part_at(e, op, chunk % n);
+    (op->kind == EI_OP_CONV ? conv_run : state_run)(e, op, &e->runs[chunk / n], &p);
+}
+
+void ei_plan_recurrence(ei_exec *e, const ei_op *op) {
+    ei_add_job(e, recurrence_chunk, op, e->n_runs * e->states.at[op->state].n_heads * parts_of(e, op));
+}

@@ -1,0 +1,62 @@
+"""Lower what takes a state from row to row: convolutions, Mamba-2, the gated delta rule."""
+
+from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.kernels.native.draft import Draft
+from edgeinfer.kernels.native.instructions import Instruction, Kind
+from edgeinfer.program.ops import Conv1d, DeltaNet, SsmScan
+from edgeinfer.program.states import Conv, Delta, Ssm
+
+MOST_TAPS = 64  # EI_MOST_TAPS of csrc/base.h
+
+
+def convolve(draft: Draft, i: int, op: Conv1d) -> None:
+    """Lower a convolution over the past."""
+    if op.mask != "causal":
+        raise UnsupportedModelError("native backend: conv1d that looks ahead is not implemented")
+    if op.weight.shape[1] > MOST_TAPS:
+        raise UnsupportedModelError(
+            f"native backend: conv1d of {op.weight.shape[1]} taps is not implemented "
+            f"(need at most {MOST_TAPS})"
+        )
+    draft.emit(
+        Instruction(
+            Kind.CONV,
+            op.out.rows,
+            inputs=(draft.buffer(op.x),),
+            outputs=(draft.buffer(op.out),),
+            vectors=(op.weight.name, op.bias.name if op.bias else None),
+            state=draft.program.state_of(Conv, op.conv),
+        )
+    )
+
+
+def scan(draft: Draft, i: int, op: SsmScan) -> None:
+    """Lower the recurrence of Mamba-2."""
+    draft.emit(
+        Instruction(
+            Kind.SCAN,
+            op.out.rows,
+            inputs=tuple(draft.buffer(value) for value in (op.x, op.b, op.c, op.dt)),
+            outputs=(draft.buffer(op.out),),
+            vectors=(op.a.name, op.d.name, op.dt_bias.name),
+            state=draft.program.state_of(Ssm, op.ssm),
+            heads=(op.heads, op.groups),
+            dims=(op.x.width // op.heads, op.state),
+        )
+    )
+
+
+def delta(draft: Draft, i: int, op: DeltaNet) -> None:
+    """Lower the gated delta rule."""
+    draft.emit(
+        Instruction(
+            Kind.DELTA,
+            op.out.rows,
+            inputs=tuple(draft.buffer(value) for value in (op.q, op.k, op.v, op.g, op.beta)),
+            outputs=(draft.buffer(op.out),),
+            state=draft.program.state_of(Delta, op.delta),
+            heads=(op.k_heads, op.v_heads),
+            dims=(op.k.width // op.k_heads, op.v.width // op.v_heads),
+            scalars={"tiled": int(op.map == "tiled")},
+        )
+    )

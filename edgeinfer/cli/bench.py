@@ -189,6 +189,7 @@ class Steps:
         self._executable = executable
         self._n_batch = n_batch
         self._page_tables = np.arange(n_pages, dtype=np.int32)[np.newaxis]
+        self._snapshots = np.array([0], np.int32), np.array([1], np.int32)  # read, written
         self._random = random.Random(1)  # a fixed seed: every run measures the same tokens
 
     def run(self, n_tokens: int, position: int) -> None:
@@ -198,6 +199,8 @@ class Steps:
         from edgeinfer.kernels.backend import Batch
 
         n_vocab = self._executable.n_vocab
+        before, after = self._snapshots
+        self._snapshots = after, before
         tokens = [self._random.randrange(n_vocab) for _ in range(n_tokens)]
         self._executable.run(
             Batch(
@@ -206,6 +209,9 @@ class Steps:
                 sequences=np.zeros(n_tokens, np.int32),
                 page_tables=self._page_tables,
                 wanted=np.array([n_tokens - 1], np.int32),
+                snapshots=before,
+                saved_rows=np.array([n_tokens - 1], np.int32),
+                saved_snapshots=after,
             )
         )
 

@@ -39,6 +39,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, experts": ("llama", {"n_experts": 4, "bias": False}),
     "llama, experts, fused": ("llama", {"n_experts": 4, "bias": False, "dim": 32, "n_ff": 96}),
     "gemma3": ("gemma3", {}),
+    "lfm2": ("lfm2", {}),
+    "lfm2, equal": ("lfm2", {"n_ff": 64, "n_kv": 4, "bias": True, "layers": "caac"}),
     "gemma3, equal": ("gemma3", {"n_heads": 2, "n_embd": 56, "n_ff": 56}),
     "gemma3, equal, fused": ("gemma3", {"n_heads": 2, "dim": 32, "n_embd": 64, "n_ff": 64}),
 }

@@ -41,7 +41,6 @@ def scan(draft: Draft, i: int, op: SsmScan) -> None:
             vectors=(op.a.name, op.d.name, op.dt_bias.name),
             state=draft.program.state_of(Ssm, op.ssm),
             heads=(op.heads, op.groups),
-            dims=(op.x.width // op.heads, op.state),
         )
     )
 
@@ -56,7 +55,6 @@ def delta(draft: Draft, i: int, op: DeltaNet) -> None:
             outputs=(draft.buffer(op.out),),
             state=draft.program.state_of(Delta, op.delta),
             heads=(op.k_heads, op.v_heads),
-            dims=(op.k.width // op.k_heads, op.v.width // op.v_heads),
             scalars={"tiled": int(op.map == "tiled")},
         )
     )

@@ -28,7 +28,7 @@ from edgeinfer.llm import Model
 from edgeinfer.loader.catalogue import CATALOGUE
 from edgeinfer.loader.fingerprint import fingerprint
 from edgeinfer.loader.gguf import GgufFile, open_gguf
-from edgeinfer.loader.kv_file import Binding
+from edgeinfer.loader.kv_file import Binding, KvFile
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.loader.prefixes import find as find_prefixes
 from edgeinfer.loader.resolve import resolve
@@ -197,7 +197,7 @@ def load(
         window=program.window,
         guesser=guesser,
         cancel=step_cancel,
-        stored=find_prefixes(binding, PAGE_LEN, executable.page_bytes) if prefixes else (),
+        stored=_prefixes(binding, executable) if prefixes else (),
     )
     load_s = time.perf_counter() - started_s
     return Model(
@@ -209,6 +209,10 @@ def load(
         binding=binding,
         beside=opened.file if opened else None,
     )
+
+
+def _prefixes(binding: Binding, executable: Executable) -> list[KvFile]:
+    return find_prefixes(binding, PAGE_LEN, executable.page_bytes, executable.snapshot_bytes)
 
 
 def _binding(file: GgufFile, program: Program, executable: Executable, limits: Limits) -> Binding:

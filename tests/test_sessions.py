@@ -114,6 +114,21 @@ def test_a_text_and_ids_are_kept_like_messages(tmp_path):
     assert model.save_session(path, iter(ids)).tokens == tuple(ids)  # replaces its like
 
 
+def test_a_hybrid_goes_on_from_its_state(tmp_path, cache):
+    path = tmp_path / "a"
+    model, other = make_model(snapshot_bytes=64), make_model(snapshot_bytes=64)
+    saved = model.save_session(path, TEXT)
+    assert other.load_session(path) == saved
+    assert saved.n_restored == len(TEXT)
+    expected = make_model(snapshot_bytes=64).generate(TEXT + "more", temperature=0)
+    found = other.generate(TEXT + "more", temperature=0)
+    assert found.usage.cached_tokens == len(TEXT)
+    assert found.tokens == expected.tokens
+    with pytest.raises(SessionError, match=r"state of 64 bytes \(need 0\)"):
+        make_model().load_session(path)
+    assert model.keep_prefix(TEXT).exists()
+
+
 def test_a_session_of_another_model_or_kv_type_is_refused(tmp_path):
     bound = Binding(model="a", program="p", kv_type="f16", activations="auto", layout="fake-1")
     path = tmp_path / "a"

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from edgeinfer.engine.holdings import Holdings
 from edgeinfer.engine.pages import NO_PAGE, PAGE_LEN, pages_for
-from edgeinfer.engine.prefix import LEAST_PART
+from edgeinfer.engine.prefix import LEAST_PART, Reached
 from edgeinfer.engine.sequence import Sequence
+from edgeinfer.engine.state import NO_SNAPSHOT, Snapshots
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.kernels.backend import Executable, PageBytes
 
@@ -30,13 +31,17 @@ class Stored(Protocol):
     def page(self, index: int) -> PageBytes:
         """Return the bytes of a page. Raises SessionError or OSError."""
 
+    def state(self) -> PageBytes:
+        """Return the recurrent state behind the tokens, if the model has any; raises likewise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Pages with one owner more, of the first `n_tokens` tokens of a prefix."""
+    """Pages of the first `n_tokens` tokens of a prefix, and the state there, with an owner more."""
 
     pages: list[int]
     n_tokens: int
+    snapshot: int = NO_SNAPSHOT
 
 
 class Storage:
@@ -45,6 +50,7 @@ class Storage:
     def __init__(self, holdings: Holdings, executable: Executable, stored: Ids[Stored]) -> None:
         self._holdings = holdings
         self._executable = executable
+        self._snapshots = holdings.snapshots
         self.stored = list(stored)
 
     def provide(self, tokens: Ids[int]) -> None:
@@ -54,7 +60,10 @@ class Storage:
         """
         found, n_common = None, LEAST_PART - 1
         for stored in self.stored:
-            if (n := _n_common(stored.tokens, tokens)) > n_common:
+            n = _n_common(stored.tokens, tokens)
+            if self._snapshots is not None and n < len(stored.tokens):
+                continue  # its state is the one behind its last token
+            if n > n_common:
                 found, n_common = stored, n
         if found is None:
             return
@@ -70,9 +79,17 @@ class Storage:
         """Let the first tokens of `stored` be known; return how many of them are.
 
         Reads `most_pages` that are not known yet at most, and as many as find room. What a page
-        raises leaves those before it known.
+        raises leaves those before it known. A hybrid goes on behind all of them, or not at all.
         """
         tokens = list(stored.tokens[:n_tokens])
+        if self._snapshots is not None and self._has_state(tokens):
+            return len(tokens)
+        n_known = self._restore_pages(stored, tokens, most_pages)
+        if self._snapshots is None or n_known < len(tokens):
+            return n_known
+        return n_known if self._restore_state(stored, tokens, self._snapshots) else 0
+
+    def _restore_pages(self, stored: Stored, tokens: list[int], most_pages: int | None) -> int:
         sequence = Sequence([*tokens, NO_TOKEN], None, max_tokens=0)
         sequence.pages = self._holdings.prefixes.claim(sequence.tokens, sequence.keys, 0)
         sequence.n_computed = len(sequence.pages) * PAGE_LEN
@@ -93,6 +110,8 @@ class Storage:
         """Become an owner of the pages that hold `tokens`, as far as they are known."""
         prefixes, keys = self._holdings.prefixes, list[bytes]()
         wanted = [*tokens, NO_TOKEN]
+        if self._snapshots is not None:
+            return _held(prefixes.claim_state(wanted, keys, 0))
         pages = prefixes.claim(wanted, keys, 0)
         source, n_part = prefixes.claim_part(wanted, keys, len(pages))
         n_tokens = len(pages) * PAGE_LEN + n_part
@@ -103,12 +122,37 @@ class Storage:
         n_positions = min(PAGE_LEN, held.n_tokens - index * PAGE_LEN)
         return self._executable.read_page(held.pages[index], n_positions)
 
+    def read_state(self, held: Held) -> PageBytes:
+        """Return the recurrent state behind the held tokens as bytes."""
+        return self._executable.read_snapshot(held.snapshot)
+
     def release(self, held: Held) -> None:
-        """Own the pages no longer."""
+        """Own the pages and the state no longer."""
         self._holdings.prefixes.release(held.pages)
+        if self._snapshots is not None:
+            self._snapshots.release([held.snapshot])
+
+    def _restore_state(self, stored: Stored, tokens: list[int], snapshots: Snapshots) -> bool:
+        """Let the state behind known tokens be known; False if there is no room for it."""
+        data, taken = stored.state(), snapshots.take(1)
+        if taken is None:
+            return False
+        self._executable.write_snapshot(taken[0], data)
+        self._holdings.prefixes.keep_state(tokens, [], len(tokens), taken[0])
+        snapshots.release(taken)
+        return self._has_state(tokens)
+
+    def _has_state(self, tokens: list[int]) -> bool:
+        """Whether all tokens are known, and the state behind them."""
+        held = self.hold(tokens)
+        self.release(held)
+        return held.n_tokens == len(tokens)
 
     def _is_known(self, sequence: Sequence, n: int) -> bool:
-        """Whether the next `n` tokens, part of a page, are known, or too few to be found."""
+        """Whether the next `n` tokens, part of a page, are known, or too few to be found.
+
+        A hybrid finds any number of them.
+        """
         if n == PAGE_LEN:
             return False
         n_held = len(sequence.pages)
@@ -116,7 +160,7 @@ class Storage:
         page, n_part = prefixes.claim_part(sequence.tokens, sequence.keys, n_held)
         if page != NO_PAGE:
             prefixes.release([page])
-        return n_part == n or n < LEAST_PART
+        return n_part == n or (n < LEAST_PART and self._snapshots is None)
 
     def _bring(self, sequence: Sequence, n: int, stored: Stored, index: int) -> bool:
         data = stored.page(index)
@@ -125,6 +169,13 @@ class Storage:
         self._executable.write_page(sequence.pages[index], data)
         self._holdings.advance(sequence, n)
         return True
+
+
+def _held(reached: Reached | None) -> Held:
+    if reached is None:
+        return Held([], 0)
+    pages = reached.pages if reached.source == NO_PAGE else [*reached.pages, reached.source]
+    return Held(pages, len(reached.pages) * PAGE_LEN + reached.n_part, reached.snapshot)
 
 
 def _n_common(a: Ids[int], b: Ids[int]) -> int:

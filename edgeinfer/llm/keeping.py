@@ -13,6 +13,7 @@ from typing import Any, cast
 from edgeinfer.engine.pages import PAGE_LEN
 from edgeinfer.engine.prefix import LEAST_PART
 from edgeinfer.engine.sequence import Sequence
+from edgeinfer.engine.state import NO_SNAPSHOT
 from edgeinfer.engine.storing import Held
 from edgeinfer.errors import (
     InvalidParameterError,
@@ -87,7 +88,7 @@ class KeepingModel(HeldModel):
         held = self._read_whole(tokens)
         try:
             header = self._header(tokens, held, json.dumps(messages) if messages else "")
-            _write_beside(target, header, self._pages(held))
+            _write_beside(target, header, self._parts(held))
         finally:
             self._release(held)
         return Session(messages, tuple(tokens), held.n_tokens)
@@ -103,7 +104,9 @@ class KeepingModel(HeldModel):
         """
         self._check_open()
         with _opened(Path(path).resolve()) as file:  # a link of the caller's is meant
-            file.need(self._binding, PAGE_LEN, self._engine.executable.page_bytes)
+            executable = self._engine.executable
+            sizes = executable.page_bytes, executable.snapshot_bytes
+            file.need(self._binding, PAGE_LEN, *sizes)
             _check_tokens(file, self.n_vocab)
             file.check()
             messages = _messages_of(file)
@@ -129,7 +132,7 @@ class KeepingModel(HeldModel):
         try:
             header = self._header(tokens[: held.n_tokens], held, "")
             most = prefixes.TIER.max_bytes() if most_bytes is None else most_bytes
-            return prefixes.write_prefix(header, partial(self._pages, held), most_bytes=most)
+            return prefixes.write_prefix(header, partial(self._parts, held), most_bytes=most)
         finally:
             self._release(held)
 
@@ -160,6 +163,7 @@ class KeepingModel(HeldModel):
         return one[: next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))]
 
     def _header(self, tokens: list[int], held: Held, conversation: str) -> Header:
+        executable = self._engine.executable
         return Header(
             binding=self._binding,
             source=display(self.path.absolute()),
@@ -167,7 +171,8 @@ class KeepingModel(HeldModel):
             tokens=tuple(tokens),
             n_stored=held.n_tokens,
             page_len=PAGE_LEN,
-            page_bytes=self._engine.executable.page_bytes,
+            page_bytes=executable.page_bytes,
+            state_bytes=0 if held.snapshot == NO_SNAPSHOT else executable.snapshot_bytes,
         )
 
     def _read_whole(self, tokens: list[int]) -> Held:
@@ -182,9 +187,13 @@ class KeepingModel(HeldModel):
             )
         return held
 
-    def _pages(self, held: Held) -> Iterator[Bytes]:
+    def _parts(self, held: Held) -> Iterator[Bytes]:
+        """Yield the pages and, of a hybrid, the state behind them."""
+        storage = self._engine.storage
         for index in range(len(held.pages)):
-            yield self._driver.call(partial(self._engine.storage.read, held, index))
+            yield self._driver.call(partial(storage.read, held, index))
+        if held.snapshot != NO_SNAPSHOT:
+            yield self._driver.call(partial(storage.read_state, held))
 
     def _release(self, held: Held) -> None:
         with suppress(ModelClosedError):
@@ -237,12 +246,12 @@ def _check_replaceable(path: Path) -> None:
         ) from None
 
 
-def _write_beside(target: Path, header: Header, pages: Iterator[Bytes]) -> None:
+def _write_beside(target: Path, header: Header, parts: Iterator[Bytes]) -> None:
     """Write a file next to its place and rename it when it is whole."""
     part = target.with_name(f"{target.name}.part-{os.getpid()}")
     try:
         remove(part)
-        kv_file.write(part, header, pages)
+        kv_file.write(part, header, parts)
         publish(part, target)
     except BaseException as error:
         remove(part)

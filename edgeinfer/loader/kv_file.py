@@ -2,12 +2,14 @@
 
     magic "EI-KEYS\n"   version u32   positions of a page u32
     tokens u32   of them with keys and values u32   pages u32   bytes of a page u32
+    bytes of the recurrent state u32, 0 if there is none
     bytes of the header u64   bytes of the file u64
     checksum of the header, SHA-256 (taken with zeros in its place)
     the binding: six texts, each behind its u16 length; the source, u32 and text
     the conversation, u32 and JSON text, or nothing
-    the tokens, i32 each; for each page its bytes in the file u64 and their SHA-256
+    the tokens, i32 each; for each page, and the state, its bytes in the file u64 and their SHA-256
     the pages, one behind the other; the last one, if it is not full, compressed by zlib
+    the state behind the last token that has keys and values
 
 Little-endian. The version rises with the format, and with the arithmetic of the kernels, for then
 keys and values are no longer those that would be computed.
@@ -31,11 +33,11 @@ from edgeinfer.loader.fields import FieldReader, open_unfollowed, text_field, wr
 from edgeinfer.loader.mapped import display
 
 MAGIC = b"EI-KEYS\n"
-VERSION = 1
+VERSION = 2
 MOST_HEADER_BYTES = 256 << 20
 LEVEL = 1  # of zlib: what it finds is zeros
 
-_PREFIX = struct.Struct("<8sIIIIIIQQ32s")
+_PREFIX = struct.Struct("<8sIIIIIIIQQ32s")
 _CHECKSUM_AT = _PREFIX.size - 32
 _ENTRY = struct.Struct("<Q32s")
 
@@ -77,7 +79,7 @@ UNBOUND = Binding(model="", program="", kv_type="", activations="", layout="")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page's bytes in the file."""
+    """The bytes of a page, or of the state, in the file."""
 
     offset: int
     n_bytes: int
@@ -86,7 +88,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a KV file says about itself. `tokens` has `n_stored` with keys and values, or more."""
+    """What a KV file says about itself. `tokens` has `n_stored` with keys and values, or more.
+
+    `pages`: behind the pages there is the state, if it has any bytes.
+    """
 
     binding: Binding
     source: str
@@ -95,6 +100,7 @@ class Header:
     n_stored: int
     page_len: int
     page_bytes: int
+    state_bytes: int = 0
     pages: tuple[Page, ...] = ()
     n_bytes: int = 0
 
@@ -102,20 +108,41 @@ class Header:
         """Return how many positions of a page are stored."""
         return min(self.page_len, self.n_stored - index * self.page_len)
 
+    @property
+    def n_pages(self) -> int:
+        """How many pages are stored."""
+        return -(-self.n_stored // self.page_len)
+
+    @property
+    def n_parts(self) -> int:
+        """How many pages are stored, and the state."""
+        return self.n_pages + (self.state_bytes > 0)
+
+    def size_of(self, index: int) -> int:
+        """Return the bytes of a page or, behind the pages, of the state."""
+        return self.page_bytes if index < self.n_pages else self.state_bytes
+
+    def is_packed(self, index: int) -> bool:
+        """Whether a part is compressed: the last page, if it is not full."""
+        return index < self.n_pages and self.n_positions(index) < self.page_len
+
 
 def most_bytes(header: Header) -> int:
     """Return a bound of the size of the file that is to have this header."""
-    return _header_bytes(header) + _n_pages(header) * header.page_bytes
+    return _header_bytes(header) + sum(map(header.size_of, range(header.n_parts)))
 
 
-def write(path: Path, header: Header, pages: Iterator[Bytes]) -> None:
-    """Write a whole KV file and sync it to the disk; the header comes last. Raises OSError."""
+def write(path: Path, header: Header, parts: Iterator[Bytes]) -> None:
+    """Write a whole KV file and sync it to the disk; the header comes last. Raises OSError.
+
+    `parts` are the pages and, if the header says so, the state.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb", buffering=0) as file:
         at, written = _header_bytes(header), []
-        for index, page in enumerate(pages):
-            data = page.tobytes()
-            if header.n_positions(index) < header.page_len:
+        for index, part in enumerate(parts):
+            data = part.tobytes()
+            if header.is_packed(index):
                 data = zlib.compress(data, LEVEL)
             write_all(descriptor, memoryview(data), at)
             written.append(Page(at, len(data), sha256(data).digest()))
@@ -147,7 +174,7 @@ class KvFile:
         """The tokens whose keys and values are stored."""
         return self.header.tokens[: self.header.n_stored]
 
-    def need(self, binding: Binding, page_len: int, page_bytes: int) -> None:
+    def need(self, binding: Binding, page_len: int, page_bytes: int, state_bytes: int = 0) -> None:
         """Raise SessionError, saying what differs, unless the pages are those of `binding`."""
         if differences := self.header.binding.differences(binding):
             raise self._error(f"saved by another model or otherwise loaded: {differences}")
@@ -157,23 +184,30 @@ class KvFile:
                 f"found pages of {found[0]} positions in {found[1]} bytes "
                 f"(need {page_len} in {page_bytes})"
             )
+        if self.header.n_stored and self.header.state_bytes != state_bytes:
+            raise self._error(
+                f"found a state of {self.header.state_bytes} bytes (need {state_bytes})"
+            )
 
     def page(self, index: int) -> Bytes:
         """Read a page. Raises SessionError if it is damaged, OSError if it cannot be read."""
-        page = self.header.pages[index]
+        page, n_bytes = self.header.pages[index], self.header.size_of(index)
+        what = f"page {index}" if index < self.header.n_pages else "the state"
         data = os.pread(self._descriptor, page.n_bytes, page.offset)
         if sha256(data).digest() != page.checksum:
-            raise self._error(f"page {index}: the checksum is wrong; the file is damaged")
-        if self.header.n_positions(index) < self.header.page_len:
-            data = self._unpacked(index, data)
-        if len(data) != self.header.page_bytes:
-            raise self._error(
-                f"page {index}: found {len(data)} bytes (need {self.header.page_bytes})"
-            )
+            raise self._error(f"{what}: the checksum is wrong; the file is damaged")
+        if self.header.is_packed(index):
+            data = self._unpacked(what, data)
+        if len(data) != n_bytes:
+            raise self._error(f"{what}: found {len(data)} bytes (need {n_bytes})")
         return np.frombuffer(data, np.uint8)
 
+    def state(self) -> Bytes:
+        """Read the state, which the header says is there; raises as `page` does."""
+        return self.page(self.header.n_pages)
+
     def check(self) -> None:
-        """Read every page once; raises as `page` does."""
+        """Read every page, and the state, once; raises as `page` does."""
         for index in range(len(self.header.pages)):
             self.page(index)
 
@@ -196,11 +230,11 @@ class KvFile:
     def _error(self, what: str) -> SessionError:
         return SessionError(f"{self._where}: {what}")
 
-    def _unpacked(self, index: int, data: bytes) -> bytes:
+    def _unpacked(self, what: str, data: bytes) -> bytes:
         try:
             return zlib.decompressobj().decompress(data, self.header.page_bytes + 1)
         except zlib.error as error:
-            raise self._error(f"page {index}: {error}") from None
+            raise self._error(f"{what}: {error}") from None
 
     def _decode(self, file_bytes: int) -> Header:
         prefix = os.pread(self._descriptor, _PREFIX.size, 0)
@@ -222,7 +256,7 @@ class KvFile:
 
 def _header_of(reader: FieldReader, counts: Sequence[int], start: int, end: int) -> Header:
     """Read what is behind the prefix of a header; the pages fill the file from `start` to `end`."""
-    page_len, n_tokens, n_stored, n_pages, page_bytes = counts
+    page_len, n_tokens, n_stored, n_pages, page_bytes, state_bytes = counts
     binding = Binding(*(reader.text("<H") for _ in fields(Binding)))
     source, conversation = reader.text("<I"), reader.text("<I")
     tokens = array("i", reader.take(4 * n_tokens))
@@ -233,7 +267,7 @@ def _header_of(reader: FieldReader, counts: Sequence[int], start: int, end: int)
     if any(token < 0 for token in tokens):
         raise reader.error(f"token id: found {min(tokens)} (need 0 or more)")
     pages = []
-    for index in range(n_pages):
+    for index in range(n_pages + (state_bytes > 0)):
         n_bytes, checksum = _ENTRY.unpack(reader.take(_ENTRY.size))
         if n_bytes > end - start:
             raise reader.error(f"page {index}: found {n_bytes} bytes where {end - start} are left")
@@ -241,16 +275,12 @@ def _header_of(reader: FieldReader, counts: Sequence[int], start: int, end: int)
         start += n_bytes
     if reader.left or start != end:
         raise reader.error(f"found {reader.left} and {end - start} bytes too many (need none)")
-    parts = (binding, source, conversation, tuple(tokens), n_stored, page_len, page_bytes)
-    return Header(*parts, tuple(pages), end)
-
-
-def _n_pages(header: Header) -> int:
-    return -(-header.n_stored // header.page_len)
+    sizes = (n_stored, page_len, page_bytes, state_bytes)
+    return Header(binding, source, conversation, tuple(tokens), *sizes, tuple(pages), end)
 
 
 def _header_bytes(header: Header) -> int:
-    return _PREFIX.size + len(_fixed(header)) + _n_pages(header) * _ENTRY.size
+    return _PREFIX.size + len(_fixed(header)) + header.n_parts * _ENTRY.size
 
 
 def _fixed(header: Header) -> bytes:
@@ -262,10 +292,11 @@ def _fixed(header: Header) -> bytes:
 
 def _encode(header: Header, pages: Sequence[Page], file_bytes: int) -> bytes:
     body = _fixed(header) + b"".join(_ENTRY.pack(p.n_bytes, p.checksum) for p in pages)
-    counts = (header.page_len, len(header.tokens), header.n_stored, len(pages), header.page_bytes)
+    counts = (header.page_len, len(header.tokens), header.n_stored, header.n_pages)
+    lengths = (header.page_bytes, header.state_bytes)
     sizes = (_PREFIX.size + len(body), file_bytes)
 
     def prefix(checksum: bytes) -> bytes:
-        return _PREFIX.pack(MAGIC, VERSION, *counts, *sizes, checksum)
+        return _PREFIX.pack(MAGIC, VERSION, *counts, *lengths, *sizes, checksum)
 
     return prefix(sha256(prefix(bytes(32)) + body).digest()) + body

@@ -39,7 +39,7 @@ def prefix_path(binding: Binding, tokens: tuple[int, ...]) -> Path:
     return TIER.folder / f"{binding.digest()}-{digest}{TIER.suffix}"
 
 
-def find(binding: Binding, page_len: int, page_bytes: int) -> list[KvFile]:
+def find(binding: Binding, page_len: int, page_bytes: int, state_bytes: int = 0) -> list[KvFile]:
     """Open the last used prefix files of a model; a damaged one is told in the log, not used."""
     found: list[KvFile] = []
     for path, _ in TIER.files():
@@ -49,7 +49,7 @@ def find(binding: Binding, page_len: int, page_bytes: int) -> list[KvFile]:
             continue
         try:
             file = KvFile(path)
-            file.need(binding, page_len, page_bytes)
+            file.need(binding, page_len, page_bytes, state_bytes)
         except (OSError, SessionError) as error:
             log.warning("%s; going on without it. `edgeinfer cache clear` removes it", error)
             continue
@@ -67,7 +67,7 @@ def kept() -> list[Kept]:
 
 def write_prefix(
     header: Header,
-    pages: Callable[[], Iterator[Bytes]],
+    parts: Callable[[], Iterator[Bytes]],
     *,
     most_bytes: int,
     on_wait: Callable[[], None] = lambda: None,
@@ -81,7 +81,7 @@ def write_prefix(
     TIER.write(
         target,
         kv_file.most_bytes(header),
-        lambda path: kv_file.write(path, header, pages()),
+        lambda path: kv_file.write(path, header, parts()),
         most_bytes=most_bytes,
         source="prefix",
         is_whole=_is_whole,

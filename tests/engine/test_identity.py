@@ -1,5 +1,7 @@
 """On real kernels every row of logits is the same to the bit, however a sequence was computed."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -112,6 +114,24 @@ def test_preempted_equals_uninterrupted(make):
     assert [rows(s) for s in together] == [
         alone(make, prompt(n, seed=n), max_tokens=130) for n in (50, 60, 70)
     ]
+
+
+def test_restored_equals_continued(make):
+    """Bytes of pages, and of the state behind them, are all that another engine needs."""
+    tokens, more = prompt(150), [*prompt(150), *prompt(20, seed=4)]
+    with make() as engine:
+        run(engine, Sequence(tokens, None, max_tokens=0))
+        held = engine.storage.hold(tokens)
+        kept = [engine.storage.read(held, index) for index in range(len(held.pages))]
+        state = engine.storage.read_state(held) if engine.executable.snapshot_bytes else None
+    with make(n_threads=2) as engine:
+        stored = SimpleNamespace(tokens=tokens, page=kept.__getitem__, state=lambda: state)
+        assert engine.storage.restore(stored) == held.n_tokens == 150
+        sequence = sequence_of(more)
+        run(engine, sequence)
+
+    assert sequence.n_cached == 150
+    assert rows(sequence) == alone(make, more)
 
 
 def test_an_interrupted_step_changes_nothing(make):

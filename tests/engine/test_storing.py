@@ -17,12 +17,13 @@ TOKENS = prompt(150, seed=1)
 class Kept:
     """Tokens and pages that an engine computed."""
 
-    def __init__(self, tokens, n_pages=16):
-        engine = make_engine(n_pages=n_pages)
+    def __init__(self, tokens, n_pages=16, snapshot_bytes=0):
+        engine = make_engine(n_pages=n_pages, snapshot_bytes=snapshot_bytes)
         run(engine, make_sequence(tokens, max_tokens=0))
         held = engine.storage.hold(tokens)
         self.tokens = tokens[: held.n_tokens]
         self.pages = [engine.storage.read(held, i) for i in range(len(held.pages))]
+        self.last_state = engine.storage.read_state(held) if snapshot_bytes else None
         self.n_read = 0
         self.damaged = None
 
@@ -31,6 +32,11 @@ class Kept:
             raise SessionError("kept: page: the checksum is wrong")
         self.n_read += 1
         return self.pages[index]
+
+    def state(self):
+        if self.damaged == "state":
+            raise SessionError("kept: state: the checksum is wrong")
+        return self.last_state
 
 
 def with_stored(engine, *stored):
@@ -151,6 +157,79 @@ def test_nothing_behind_the_held_tokens_is_read():
     slots = engine.storage.read(held, 2).view(np.uint64)
     assert slots[: 150 - 2 * PAGE_LEN].all()
     assert not slots[150 - 2 * PAGE_LEN :].any()
+
+
+# -- hybrids: the state behind the last token goes with the pages ----------------------------------
+
+LARGE = 2048  # of a state, four pages of the fake
+
+
+def hybrid(**options):
+    return make_engine(snapshot_bytes=LARGE, **options)
+
+
+def snapshots_in_use(engine):
+    snapshots = engine.scheduler.holdings.snapshots
+    return snapshots.pool.n_pages - snapshots.pool.n_free - snapshots.n_kept
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, TOKENS[:128], TOKENS[:3]])
+def test_a_hybrid_goes_on_behind_what_is_restored(tokens):
+    kept, engine = Kept(tokens, snapshot_bytes=LARGE), hybrid()
+    assert engine.storage.restore(kept) == len(tokens)
+    assert engine.storage.restore(kept) == len(tokens)
+    assert kept.n_read == len(kept.pages)
+    sequence = make_sequence([*tokens, 5, 6])
+    run(engine, sequence)
+    assert sequence.n_cached == len(tokens)
+    assert sequence.tokens[len(tokens) + 2 :] == answer(hybrid(), [*tokens, 5, 6])
+    assert (n_free(engine), snapshots_in_use(engine)) == (16, 0)
+
+
+def test_pages_that_are_known_need_the_state_still():
+    kept, engine = Kept(TOKENS, snapshot_bytes=LARGE), hybrid()
+    run(engine, make_sequence([*TOKENS, *prompt(20, seed=3)]))
+    engine.scheduler.holdings.snapshots.drop(range(32))
+    assert engine.storage.restore(kept) == 150
+    assert kept.n_read == 0
+    sequence = make_sequence([*TOKENS, 5])
+    run(engine, sequence)
+    assert sequence.n_cached == 150
+    assert sequence.tokens[151:] == answer(hybrid(), [*TOKENS, 5])
+
+
+def test_a_state_that_finds_no_room_or_is_damaged_is_not_gone_on_from():
+    kept, engine = Kept(TOKENS, snapshot_bytes=LARGE), hybrid()
+    taken = engine.scheduler.holdings.snapshots.take(32)
+    assert engine.storage.restore(kept) == 0
+    engine.scheduler.holdings.snapshots.release(taken)
+    kept.damaged = "state"
+    with pytest.raises(SessionError):
+        engine.storage.restore(kept)
+    assert snapshots_in_use(engine) == 0
+    assert answer(engine, [*TOKENS, 5]) == answer(hybrid(), [*TOKENS, 5])
+
+
+def test_a_hybrids_prompt_finds_the_longest_stored_prefix_it_begins_with():
+    short, long = (Kept(TOKENS[:n], snapshot_bytes=LARGE) for n in (80, 150))
+    engine = with_stored(hybrid(), short, long)
+    sequence = make_sequence([*TOKENS[:140], 9, 9])
+    run(engine, sequence)
+    assert sequence.n_cached == 80
+    assert long.n_read == 0
+    assert sequence.tokens[142:] == answer(hybrid(), [*TOKENS[:140], 9, 9])
+
+
+def test_held_states_stay_while_others_need_room():
+    engine = hybrid(n_snapshots=3)
+    run(engine, make_sequence(TOKENS, max_tokens=0))
+    held = engine.storage.hold(TOKENS)
+    before = engine.storage.read_state(held)
+    run(engine, make_sequence(prompt(60, seed=4), max_tokens=8))
+    assert (engine.storage.read_state(held) == before).all()
+    assert snapshots_in_use(engine) == 0
+    engine.storage.release(held)
+    assert engine.scheduler.holdings.snapshots.take(3) is not None
 
 
 def test_a_call_runs_on_the_engines_thread_and_brings_back_what_it_gives():

@@ -14,7 +14,8 @@ from edgeinfer.errors import SessionError
 from edgeinfer.loader import kv_file
 from edgeinfer.loader.kv_file import Binding, Header, KvFile, write
 
-PAGE_BYTES = 4096
+PAGE_BYTES, STATE_BYTES = 4096, 1000
+N_HEADER_AT = 36  # where a file says how long its header is
 BINDING = Binding("m" * 64, "p" * 32, "f16", "auto", "native-1")
 HEADER = Header(BINDING, "/models/größe.gguf", '[{"a": 1}]', tuple(range(150)), 140, 64, PAGE_BYTES)
 
@@ -26,28 +27,42 @@ def pages(n: int = 3) -> list[np.ndarray]:
     return list(made)
 
 
+WITH_STATE = replace(HEADER, state_bytes=STATE_BYTES)
+STATE = np.random.default_rng(9).integers(0, 256, STATE_BYTES, dtype=np.uint8)
+
+
 def written(folder: Path, header: Header = HEADER) -> Path:
     path = folder / "a.session"
-    write(path, header, iter(pages()))
+    write(path, header, iter([*pages(), STATE][: header.n_parts]))
     return path
 
 
-def read(path: Path) -> None:
+def read(path: Path, state_bytes: int = 0) -> None:
     """Read all that a file holds."""
     with KvFile(path) as file:
-        file.need(BINDING, 64, PAGE_BYTES)
+        file.need(BINDING, 64, PAGE_BYTES, state_bytes)
         file.check()
 
 
-def test_tokens_and_pages_come_back(tmp_path: Path) -> None:
-    path = written(tmp_path)
+@pytest.mark.parametrize("header", [HEADER, WITH_STATE])
+def test_tokens_pages_and_state_come_back(tmp_path: Path, header: Header) -> None:
+    path = written(tmp_path, header)
     with KvFile(path) as file:
-        assert replace(file.header, pages=(), n_bytes=0) == HEADER
+        assert replace(file.header, pages=(), n_bytes=0) == header
+        assert header.state_bytes == 0 or (file.state() == STATE).all()
         assert list(file.tokens) == list(range(140))
         for index, page in enumerate(pages()):
             assert (file.page(index) == page).all()
     assert path.stat().st_mode & 0o077 == 0
-    assert path.stat().st_size < kv_file.most_bytes(HEADER) - PAGE_BYTES // 2
+    assert path.stat().st_size < kv_file.most_bytes(header) - PAGE_BYTES // 2
+
+
+def test_a_state_of_another_length_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, WITH_STATE)
+    read(path, STATE_BYTES)
+    for wrong in (0, STATE_BYTES + 4):
+        with pytest.raises(SessionError, match=rf"state of 1000 bytes \(need {wrong}\)"):
+            read(path, wrong)
 
 
 def test_a_file_of_nothing(tmp_path: Path) -> None:
@@ -86,38 +101,40 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_every_changed_byte_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path)
+@pytest.mark.parametrize("header", [HEADER, WITH_STATE])
+def test_every_changed_byte_is_refused(tmp_path: Path, header: Header) -> None:
+    path = written(tmp_path, header)
     whole = path.read_bytes()
     for at in [*range(0, 1100, 9), *range(1100, len(whole), 997)]:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
         with pytest.raises(SessionError):
-            read(path)
+            read(path, header.state_bytes)
 
 
 def signed(path: Path, whole: bytes, at: int, value: bytes) -> None:
     """Write a file with bytes replaced and the checksum of its header made right again."""
     data = bytearray(whole)
     data[at : at + len(value)] = value
-    (n_header,) = struct.unpack_from("<Q", data, 32)
+    (n_header,) = struct.unpack_from("<Q", data, N_HEADER_AT)
     start = kv_file._CHECKSUM_AT
     data[start : start + 32] = bytes(32)
     data[start : start + 32] = sha256(data[: min(n_header, len(data))]).digest()
     path.write_bytes(data)
 
 
-def test_lies_that_are_signed_are_refused_or_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("header", [HEADER, WITH_STATE])
+def test_lies_that_are_signed_are_refused_or_read(tmp_path: Path, header: Header) -> None:
     """Whatever a header claims, reading it ends in a typed error or in what was claimed."""
-    path = written(tmp_path)
+    path = written(tmp_path, header)
     whole = path.read_bytes()
-    (n_header,) = struct.unpack_from("<Q", whole, 32)
+    (n_header,) = struct.unpack_from("<Q", whole, N_HEADER_AT)
     rng, n_refused = np.random.default_rng(7), 0
     for _ in range(200):
         width = int(rng.choice([1, 2, 4, 8]))
         value = rng.choice([b"\xff" * 8, b"\0" * 8, rng.bytes(8)])[:width]
         signed(path, whole, int(rng.integers(8, n_header - width)), value)
         try:
-            read(path)
+            read(path, header.state_bytes)
         except SessionError:
             n_refused += 1
     assert n_refused > 60

@@ -1,13 +1,15 @@
-"""Measure what guesses at repeated text gain where answers repeat, and cost where they do not.
+"""Measure what guesses gain where they are right, and cost where they are not.
 
-    python -m benchmarks.speculation                          # smollm2
+    python -m benchmarks.speculation                          # smollm2, guesses at repeated text
     python -m benchmarks.speculation model.gguf --rounds 9 -t 1 --cpu --json
+    python -m benchmarks.speculation model.gguf --draft small.gguf --case prose greedy
 
 Each text is answered with guesses and without, in turns and some times over (--repeat); the answers
 have to be equal. A ratio is the least time of the answer without them by the least with them, so
 more than 1 is faster; medians over rounds, each of which has a text of its own in `prose`. Aims:
 1.7 for `edit`, never below 0.97 for `prose`. --cpu takes the CPU time of the process in place of
-the clock's, for a machine on which other work runs; it needs -t 1 to say anything.
+the clock's, for a machine on which other work runs; it needs -t 1 to say anything. The draft of a
+model of random weights is never right: that measures what it costs.
 """
 
 import argparse
@@ -21,7 +23,6 @@ from typing import Any
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.model import Completion, Model, load
 
-MOST = 160  # tokens of an answer
 PARAGRAPH = (
     "The old lighthouse stood at the edge of the cliff, watching over the restless sea. Every "
     "evening, the keeper climbed the narrow stairs to light the great lamp, and its beam swept "
@@ -77,10 +78,10 @@ CASES = {"edit": edit, "code": code, "prose": prose, "greedy": greedy}
 Case = Callable[[Model, int, int], Completion]
 
 
-def timed(case: Case, model: Model, seed: int, clock: Callable[[], float]) -> Any:
+def timed(case: Case, model: Model, seed: int, most: int, clock: Callable[[], float]) -> Any:
     """Return the seconds of an answer whose prompt is known, and the answer."""
     start_s = clock()
-    answer = case(model, seed, MOST)
+    answer = case(model, seed, most)
     return clock() - start_s, answer
 
 
@@ -89,17 +90,17 @@ def compare(
     guessing: Model,
     plain: Model,
     seed: int,
-    repeats: int,
-    clock: Callable[[], float],
+    options: argparse.Namespace,
 ) -> dict[str, float]:
     """Time one answer on both sides, in turns."""
+    clock = time.process_time if options.cpu else time.perf_counter
     for model in (guessing, plain):
         case(model, seed, 1)  # from here on its prompt is known
     with_s = without_s = math.inf
-    for _ in range(repeats):
-        seconds, answer = timed(case, guessing, seed, clock)
+    for _ in range(options.repeat):
+        seconds, answer = timed(case, guessing, seed, options.tokens, clock)
         with_s = min(with_s, seconds)
-        seconds, same = timed(case, plain, seed, clock)
+        seconds, same = timed(case, plain, seed, options.tokens, clock)
         without_s = min(without_s, seconds)
     if answer.tokens != same.tokens:
         raise SystemExit(f"{case.__name__}: guesses changed the answer")
@@ -118,21 +119,22 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="smollm2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("-n", "--tokens", type=int, default=160, help="of an answer, at most")
+    parser.add_argument("--draft", help="a small model of the same vocabulary that guesses, too")
     parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("-t", "--threads", type=int)
     parser.add_argument("--cpu", action="store_true", help="CPU time in place of the clock's")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    clock = time.process_time if options.cpu else time.perf_counter
     path = resolve(options.model)
     rows: dict[str, Any] = {}
     with (
-        load(path, n_threads=options.threads, n_ctx=2048) as guessing,
+        load(path, n_threads=options.threads, n_ctx=2048, draft=options.draft) as guessing,
         load(path, n_threads=options.threads, n_ctx=2048, speculate=False) as plain,
     ):
         for name in options.case:
             rounds = [
-                compare(CASES[name], guessing, plain, seed, options.repeat, clock)
+                compare(CASES[name], guessing, plain, seed, options)
                 for seed in range(options.rounds)
             ]
             rows[name] = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}

@@ -64,7 +64,7 @@ class Speculation:
             return {}
         most = max(0, min(n_left, SIZES[-1] - len(sequences)))
         rooms = {s: n for s in sequences if (n := min(self._room(s), most, MOST_GUESSES)) > 0}
-        self._read(rooms)
+        self._read(rooms, most)
         source_of = {s: self._likeliest(s, n) for s, n in rooms.items()}
         chances = {s: source.chances(s, rooms[s]) for s, source in source_of.items()}
         counts = self._best(chances, most, lambda counts: self._making_s(source_of, counts))
@@ -111,22 +111,22 @@ class Speculation:
         n_left = sequence.max_tokens - sequence.n_generated
         return min(n_left, self._n_ctx - len(sequence.tokens))
 
-    def _read(self, rooms: Counts) -> None:
+    def _read(self, rooms: Counts, most: int) -> None:
         """Let the draft read on in a text that it knows too little of, if guesses would pay."""
         draft = self._draft
         if draft is None or self._reading is None:
             return
         plain_s = self._cost.seconds(len(self._step))
         draft.suppose(plain_s)
-        for sequence, n in rooms.items():
-            hopes = draft.hopes(sequence, n)
+        hopes = {s: draft.hopes(s, n) for s, n in rooms.items()}
+        paying = self._best(hopes, most, lambda counts: draft.seconds(counts.values()))
+        for sequence in paying:
             known = self._repeats.chances(sequence, 1)
-            if draft.is_ready(sequence) or not hopes or (known and known[0] >= hopes[0]):
+            if draft.is_ready(sequence) or (known and known[0] >= hopes[sequence][0]):
                 continue
-            if self._best({sequence: hopes}, n, lambda counts: draft.seconds(counts.values())):
-                n_left, is_alone = self._n_to_come(sequence), len(self._step) == 1
-                self._reading.step(sequence, n_left, plain_s, is_alone=is_alone)
-                return
+            n_left, is_alone = self._n_to_come(sequence), len(self._step) == 1
+            self._reading.step(sequence, n_left, plain_s, is_alone=is_alone)
+            return
 
     def _likeliest(self, sequence: Sequence, n: int) -> Source:
         """Return the source whose next guess is likeliest right, the first of several."""

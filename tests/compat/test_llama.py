@@ -9,6 +9,7 @@ import pytest
 
 from edgeinfer.compat import llama_cpp
 from edgeinfer.compat.llama_cpp import Llama
+from edgeinfer.compat.llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 from edgeinfer.errors import ModelClosedError, UnsupportedModelError
 
 PROMPT = "The capital of France is"
@@ -34,6 +35,20 @@ def test_a_completion_is_a_dict_in_openais_form(llm):
     ]
     assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
     json.dumps(answer)
+
+
+def test_draft_models_change_no_answer(llm, smollm2_path):
+    expected = llm(PROMPT, max_tokens=8, **GREEDY)["choices"][0]["text"]
+    for draft in (str(smollm2_path), LlamaPromptLookupDecoding(num_pred_tokens=10)):
+        drafted = Llama(str(smollm2_path), n_ctx=128, draft_model=draft, verbose=False)
+        assert drafted(PROMPT, max_tokens=8, **GREEDY)["choices"][0]["text"] == expected
+        assert (drafted.edgeinfer._engine._guesser._draft is not None) == isinstance(draft, str)
+        drafted.close()
+
+
+def test_a_draft_of_another_vocabulary_is_a_value_error(smollm2_path, gemma3_path):
+    with pytest.raises(ValueError, match="vocabulary"):
+        Llama(str(smollm2_path), n_ctx=64, draft_model=gemma3_path, verbose=False)
 
 
 def test_the_first_example_of_the_readme_runs(llm):

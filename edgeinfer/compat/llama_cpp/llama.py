@@ -19,6 +19,7 @@ from edgeinfer.compat.llama_cpp.llama_chat_format import (
     Messages,
     get_chat_completion_handler,
 )
+from edgeinfer.compat.llama_cpp.llama_speculative import LlamaDraftModel
 from edgeinfer.compat.llama_cpp.llama_tokenizer import BaseLlamaTokenizer, LlamaTokenizer
 from edgeinfer.compat.llama_cpp.options import check_unused, kv_type_of, refuse_grammar
 from edgeinfer.compat.llama_cpp.processors import (
@@ -49,7 +50,7 @@ _OWN = frozenset(
     (
         *("n_ctx", "n_batch", "n_threads", "n_threads_batch", "seed", "last_n_tokens_size"),
         *("chat_format", "chat_handler", "tokenizer", "type_k", "type_v", "spm_infill"),
-        *("logits_all", "pooling_type", "verbose"),
+        *("logits_all", "pooling_type", "verbose", "draft_model"),
     )
 )
 
@@ -79,10 +80,15 @@ class Llama(Evaluation, Facts):
         spm_infill: bool = False,
         logits_all: bool = False,
         pooling_type: int = -1,
+        draft_model: LlamaDraftModel | str | os.PathLike[str] | None = None,
         verbose: bool = True,
         **unused: Any,
     ) -> None:
-        """Make a model ready; n_ctx 0 takes the length it was trained for."""
+        """Make a model ready; n_ctx 0 takes the length it was trained for.
+
+        `draft_model` may be the path of a smaller model that guesses. Guesses of any kind change no
+        answer, so those of LlamaDraftModel are left to edgeinfer.
+        """
         arguments = {name: value for name, value in locals().items() if name in _OWN}
         self._arguments = {"model_path": os.fspath(model_path), **arguments, **unused}
         check_unused(unused, _OWN)
@@ -100,6 +106,7 @@ class Llama(Evaluation, Facts):
                 n_threads=n_threads or None,
                 n_threads_batch=n_threads_batch or None,
                 kv_type=kv_type_of(type_k, type_v),
+                draft=draft_model if isinstance(draft_model, str | os.PathLike) else None,
             )
         self.model_path = os.fspath(model_path)
         self.n_batch, self.verbose = n_batch, verbose

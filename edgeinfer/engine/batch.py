@@ -35,8 +35,11 @@ def batch_of(work: list[Work]) -> Batch:
         row_of = n_rows - sequence.n_computed - 1  # of the token that makes so many computed
         saves += ((row_of + n, sequence.saves[n]) for n in sorted(sequence.saves))
         n_rows += item.n_tokens + len(item.guesses)
+    batch = ragged([_stretch_of(item) for item in work])
+    if not saves:  # the model has no recurrent state
+        return batch
     return replace(
-        ragged([_stretch_of(item) for item in work]),
+        batch,
         snapshots=np.array([item.sequence.snapshot for item in work], np.int32),
         saved_rows=np.array([at for at, _ in saves], np.int32),
         saved_snapshots=np.array([snapshot for _, snapshot in saves], np.int32),

@@ -202,7 +202,8 @@ class Holdings:
             snapshots.release([sequence.snapshot])
             sequence.snapshot = sequence.saves.pop(position)
             if snapshots.is_wanted(position, sequence.n_prompt):
-                self._keep_part(sequence)
+                if position % PAGE_LEN:
+                    self._keep_part(sequence)
                 self._keep_state(sequence, snapshots, position)
 
     def _keep_state(

@@ -33,13 +33,15 @@ class Snapshots:
     """Owners of snapshots, and those that are kept for whoever begins alike.
 
     A kept one that nobody else owns is given up when there is need of it, least recently used
-    first.
+    first. At most half of all are kept: the rest is for sequences, and for guesses, which come and
+    go with every step and would push out what is kept.
     """
 
     def __init__(self, pool: PagePool, spacing: int) -> None:
         """Take a pool of snapshot ids, and after how many pages of a prompt one is kept."""
         self.pool = pool
         self._stride = spacing * PAGE_LEN
+        self._most_kept = pool.n_pages // 2
         self._kept: OrderedDict[int, tuple[Places, int]] = OrderedDict()
 
     @property
@@ -87,6 +89,8 @@ class Snapshots:
         self.pool.share([snapshot])
         places[length] = snapshot
         self._kept[snapshot] = (places, length)
+        while len(self._kept) > self._most_kept and self._evict():
+            pass
 
     def move(self, source: Places, target: Places) -> None:
         """Let what is kept at a block be kept at another, which begins with all of its tokens."""

@@ -218,9 +218,9 @@ def test_whatever_happens_answers_are_those_of_each_alone(seed):
 
 
 def test_kept_snapshots_give_way_to_those_in_use_the_least_recently_used_first():
-    snapshots = Snapshots(PagePool(3), spacing=1)
+    snapshots = Snapshots(PagePool(6), spacing=1)
     places: list[dict[int, int]] = [{}, {}, {}]
-    ids = snapshots.take(3)
+    ids, others = snapshots.take(3), snapshots.take(3)
     for place, id in zip(places, ids, strict=True):
         snapshots.keep(place, 64, id)
     snapshots.release(ids)
@@ -229,10 +229,22 @@ def test_kept_snapshots_give_way_to_those_in_use_the_least_recently_used_first()
     assert places == [{64: ids[0]}, {}, {64: ids[2]}]
     assert snapshots.take(1) == [ids[2]]
     assert snapshots.take(1) is None
+    snapshots.release(others)
+
+
+def test_no_more_than_half_of_all_are_kept():
+    snapshots = Snapshots(PagePool(6), spacing=1)
+    places: list[dict[int, int]] = [{}, {}, {}, {}]
+    ids = snapshots.take(4)
+    for place, id in zip(places, ids, strict=True):
+        snapshots.keep(place, 64, id)
+        snapshots.release([id])
+    assert places == [{}, *({64: id} for id in ids[1:])]
+    assert snapshots.pool.n_free == 3
 
 
 def test_a_block_that_takes_the_place_of_others_gets_their_states_once():
-    snapshots = Snapshots(PagePool(4), spacing=1)
+    snapshots = Snapshots(PagePool(6), spacing=1)
     one, other, target = {}, {}, {}
     ids = snapshots.take(3)
     for place, length, id in zip((one, one, other), (10, 20, 20), ids, strict=True):
@@ -241,7 +253,7 @@ def test_a_block_that_takes_the_place_of_others_gets_their_states_once():
     snapshots.move(one, target)
     snapshots.move(other, target)
     assert target == {10: ids[0], 20: ids[1]}
-    assert (one, other, snapshots.n_kept, snapshots.pool.n_free) == ({}, {}, 2, 2)
+    assert (one, other, snapshots.n_kept, snapshots.pool.n_free) == ({}, {}, 2, 4)
 
 
 @pytest.mark.parametrize(

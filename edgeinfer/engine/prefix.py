@@ -187,7 +187,9 @@ class PrefixCache:
                 return
             self._replace(before, states)  # the page has been filled further
         siblings = self._children.get(parent, [])
-        if not is_whole and any(_common_len(b.tokens, held) == len(held) for b in siblings):
+        covering = (b for b in siblings if _common_len(b.tokens, held) == len(held))
+        if not is_whole and (longer := next(covering, None)) is not None:
+            self._move(states, longer.states)
             return
         for block in [b for b in siblings if _common_len(b.tokens, held) == len(b.tokens)]:
             if block.page in self._unused:  # it answers nothing that the longer one cannot
@@ -252,9 +254,12 @@ class PrefixCache:
 
     def _replace(self, block: _Block, states: Places) -> None:
         """Drop a block for one that begins with its tokens, which gets its states."""
-        if self._snapshots is not None:
-            self._snapshots.move(block.states, states)
+        self._move(block.states, states)
         self._drop(block)
+
+    def _move(self, states: Places, target: Places) -> None:
+        if self._snapshots is not None:
+            self._snapshots.move(states, target)
 
     def _drop(self, block: _Block) -> None:
         if self._snapshots is not None:

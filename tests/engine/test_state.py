@@ -8,6 +8,7 @@ import pytest
 from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.events import Rows
 from edgeinfer.engine.pages import PAGE_LEN, PagePool
+from edgeinfer.engine.prefix import PrefixCache
 from edgeinfer.engine.sequence import Sequence
 from edgeinfer.engine.state import MOST_SPACING, Snapshots, spacing_of
 from edgeinfer.errors import CancelledError, NonFiniteError
@@ -254,6 +255,26 @@ def test_a_block_that_takes_the_place_of_others_gets_their_states_once():
     snapshots.move(other, target)
     assert target == {10: ids[0], 20: ids[1]}
     assert (one, other, snapshots.n_kept, snapshots.pool.n_free) == ({}, {}, 2, 4)
+
+
+def test_states_of_a_page_that_another_one_makes_needless_are_kept_beside_that():
+    """A page known in part is filled as far as another one, and no longer known for itself."""
+    pool, snapshots = PagePool(4), Snapshots(PagePool(8), spacing=1)
+    prefixes = PrefixCache(pool, snapshots=snapshots)
+    tokens = prompt(60)
+    page, longer = pool.take(2)
+    (state,) = snapshots.take(1)
+    prefixes.keep(tokens[:20], [], 0, page)
+    prefixes.keep_state(tokens, [], 20, state)
+    prefixes.keep(tokens[:50], [], 0, longer)
+    prefixes.keep(tokens[:40], [], 0, page)
+    found = prefixes.claim_state(tokens, [], 0)
+    assert (found.pages, found.source, found.n_part, found.snapshot) == ([], longer, 20, state)
+    prefixes.release([page, longer, longer])
+    snapshots.release([state, state])
+    while prefixes.evict():
+        pass
+    assert (pool.n_free, snapshots.pool.n_free, snapshots.n_kept) == (4, 8, 0)
 
 
 @pytest.mark.parametrize(

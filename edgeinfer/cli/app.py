@@ -21,6 +21,7 @@ COMMANDS = {
     "plan": "Say whether a model fits this machine, and how fast it could be.",
     "inspect": "Show what a GGUF file holds.",
     "eval": "Measure how well a model predicts, and what a smaller one lost.",
+    "compare": "Put two files of one model side by side.",
     "imatrix": "Find out which weights matter, for quantizing.",
     "bench": "Measure the speed of a model on this machine.",
     "doctor": "Check this installation and this machine.",

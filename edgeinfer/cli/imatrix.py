@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from edgeinfer.cli.eval import N_CTX, needed_text
+from edgeinfer.cli.eval_actions import N_CTX, needed_text
 from edgeinfer.cli.options import ModelArgument, ModelOption, choose_model
 from edgeinfer.cli.progress import DownloadProgress, Line
 from edgeinfer.errors import InvalidParameterError
@@ -107,16 +107,13 @@ def watched(
     observer: "Observer", windows: "Windows", n_done: int, frequency: int, dataset: str
 ) -> "Iterator[Imatrix]":
     """Read the windows that are left; yield what is to be written, at the end and on the way."""
-    line = Line()
     n_windows = len(windows.ids)
-    try:
+    with Line() as line:
         for index in range(n_done, n_windows):
             line.update("reading", index, n_windows, "windows")
             observer.read(windows.ids[index])
             if (index + 1) % frequency == 0 or index + 1 == n_windows:
                 yield observer.imatrix(dataset)
-    finally:
-        line.clear()
 
 
 def refuse_existing(output: Path, *, force: bool) -> None:

@@ -57,6 +57,12 @@ class Line:
             self._timer.daemon = True
             self._timer.start()
 
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.clear()
+
     def _on_timer(self) -> None:
         with self._lock:
             if self._latest is not None:

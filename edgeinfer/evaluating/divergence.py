@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.evaluating.measured import Measured, exp_of, mean_of, root_of
-from edgeinfer.evaluating.rows import Compared, compare
+from edgeinfer.evaluating.rows import Compared, Logits, compare
+from edgeinfer.evaluating.saved_logits import SavedLogits, saving
 from edgeinfer.evaluating.windows import Windows, cut, window_len
 from edgeinfer.llm import Model
 
@@ -43,22 +46,27 @@ class Divergence:
 
 
 def divergence(
-    reference: Model,
+    reference: Model | SavedLogits,
     model: Model,
-    text: str,
+    text: str | None = None,
     *,
     n_ctx: int | None = None,
     chunks: int | None = None,
+    save_to: Path | None = None,
     progress: Progress | None = None,
 ) -> Divergence:
     """Measure KL(reference || model) on a text, with llama-perplexity's windows.
 
-    Both models read a window one after the other; nothing is kept on disk.
+    Both models read a window one after the other; nothing is kept on disk unless it is wanted.
 
     Args:
-        reference: the model that counts as right, with the same tokenizer as `model`.
+        reference: the model that counts as right, with the same tokenizer as `model`, or what it
+            said before.
         model: the model to judge.
-        text, n_ctx, chunks: as `perplexity` has them.
+        text: what to predict; not needed with saved logits, which hold it.
+        n_ctx, chunks: as `perplexity` has them.
+        save_to: a file to keep the reference's predictions in, 2 bytes a token of the vocabulary
+            for each token that counts.
         progress: called as progress(n_done, n_chunks, kld_so_far) after each window; what it raises
             ends the measurement.
 
@@ -66,41 +74,68 @@ def divergence(
         InvalidParameterError: an argument is out of its range, the text fills no window, or the two
             models have different tokens.
         NonFiniteError: a model computed NaN or infinity.
+        ModelFormatError: the saved logits are damaged.
+        ResourceError: the reference's predictions cannot be written.
     """
-    n_ctx = window_len(n_ctx, min(reference.n_ctx, model.n_ctx))
-    windows = cut(reference.tokenizer, text, n_ctx=n_ctx, most=chunks)
-    others = cut(model.tokenizer, text, n_ctx=n_ctx, most=chunks)
-    check_same_tokens(windows, others, reference, model)
+    windows = _windows(reference, model, text, n_ctx, chunks)
     parts: list[Compared] = []
-    for index, ids in enumerate(windows.ids):
-        labels = windows.labels(index)
-        p_rows = np.concatenate(
-            [rows for _, rows in reference.stream_logits(ids[:-1], first=windows.first)]
-        )
-        for first, q_rows in model.stream_logits(ids[:-1], first=windows.first):
-            part = slice(first - windows.first, first - windows.first + len(q_rows))
-            parts.append(compare(p_rows[part], q_rows, labels[part]))
-        if progress is not None:
-            progress(index + 1, len(windows.ids), _mean_kld(parts))
+    with ExitStack() as stack:
+        writer = None
+        if save_to is not None:
+            writer = stack.enter_context(saving(save_to, windows, reference.n_vocab))
+        for index, ids in enumerate(windows.ids):
+            labels = windows.labels(index)
+            p_rows = _reference_rows(reference, windows, index)
+            if writer is not None:
+                writer.add(p_rows)
+            for first, q_rows in model.stream_logits(ids[:-1], first=windows.first):
+                part = slice(first - windows.first, first - windows.first + len(q_rows))
+                parts.append(compare(p_rows[part], q_rows, labels[part]))
+            if progress is not None:
+                progress(index + 1, len(windows.ids), _mean_kld(parts))
     return summary(parts, windows)
 
 
-def _mean_kld(parts: Ids[Compared]) -> float:
-    return mean_of(np.concatenate([part.kld for part in parts])).value
-
-
-def check_same_tokens(mine: Windows, other: Windows, reference: Model, model: Model) -> None:
-    """Raise InvalidParameterError unless both models read the same ids of the same vocabulary."""
+def _windows(
+    reference: Model | SavedLogits,
+    model: Model,
+    text: str | None,
+    n_ctx: int | None,
+    chunks: int | None,
+) -> Windows:
+    """Return the windows both read. Raises InvalidParameterError if their tokens differ."""
     names = f"{reference.path.name} and {model.path.name}"
     if reference.n_vocab != model.n_vocab:
         raise InvalidParameterError(
             f"{names}: found {reference.n_vocab} and {model.n_vocab} tokens in the vocabularies "
             "(need the same tokenizer: predictions of different tokens cannot be compared)"
         )
-    if mine != other:
+    if isinstance(reference, SavedLogits):
+        windows = reference.windows(n_ctx=n_ctx, most=chunks)
+        window_len(windows.n_ctx, model.n_ctx)
+        if text is None:
+            return windows
+    else:
+        n_ctx = window_len(n_ctx, min(reference.n_ctx, model.n_ctx))
+        if text is None:
+            raise InvalidParameterError("text: found none (need one, unless logits were saved)")
+        windows = cut(reference.tokenizer, text, n_ctx=n_ctx, most=chunks)
+    if cut(model.tokenizer, text, n_ctx=windows.n_ctx, most=len(windows.ids)) != windows:
         raise InvalidParameterError(
-            f"{names}: found different token ids for the text (need the same tokenizer)"
+            f"{names}: found different token ids for the text (need the same tokenizer and text)"
         )
+    return windows
+
+
+def _reference_rows(reference: Model | SavedLogits, windows: Windows, index: int) -> Logits:
+    if isinstance(reference, SavedLogits):
+        return reference.rows(index)
+    rows = reference.stream_logits(windows.ids[index][:-1], first=windows.first)
+    return np.concatenate([part for _, part in rows])
+
+
+def _mean_kld(parts: Ids[Compared]) -> float:
+    return mean_of(np.concatenate([part.kld for part in parts])).value
 
 
 def summary(parts: Ids[Compared], windows: Windows) -> Divergence:

@@ -34,12 +34,69 @@ def test_divergence_of_a_file_from_itself_is_none(smollm2_path, text, capsys):
     assert "over 31 tokens in 1 windows of 64" in printed
 
 
+def test_saved_logits_stand_for_reference_and_text(smollm2_path, text, tmp_path, capsys):
+    name, kept = str(smollm2_path), str(tmp_path / "logits")
+    windows = ["-c", "64", "--chunks", "1", "--json"]
+    args = ["eval", "kld", name, name, "-f", text, *windows, "--save-logits", kept]
+    assert main(args) == 0
+    direct = json.loads(capsys.readouterr().out)
+    assert main(["eval", "kld", name, "--logits", kept, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ppl"] == direct["ppl"]
+    assert abs(found["kld"]["value"]) < 1e-6
+    assert main(["eval", "ppl", name, "-f", text, "--logits", kept]) == 2
+
+
+def test_choice_tells_how_many_tasks_are_right(smollm2_path, tmp_path, capsys):
+    tasks = tmp_path / "tasks.jsonl"
+    endings = ["Paris, a city in Europe.", "bread, cheese the of on.", "seven green Tuesday."]
+    task = {"ctx": "The capital of France is", "endings": endings, "label": 0}
+    tasks.write_text(f"{json.dumps(task)}\n{json.dumps(task | {'label': 1})}\n")
+    args = ["eval", "choice", str(smollm2_path), "-f", str(tasks), "-c", "64"]
+    assert main([*args, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["accuracy"]["value"], found["n_tasks"]) == (0.5, 2)
+    assert main([*args, "--chunks", "1"]) == 0
+    assert "right, by the token      1.0000" in capsys.readouterr().out
+
+
+def test_plot_without_matplotlib_says_so_before_it_measures(monkeypatch, text, capsys):
+    monkeypatch.setattr("edgeinfer.evaluating.plot.find_spec", lambda name: None)
+    assert main(["eval", "plot", "none-a", "none-b", "-f", text]) == 1
+    assert "pip install 'edgeinfer[eval]'" in capsys.readouterr().err
+
+
+def test_plot_writes_a_picture_of_the_files(smollm2_path, text, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    name, picture = str(smollm2_path), tmp_path / "kld.png"
+    args = ["eval", "plot", name, name, name, "-f", text, "-c", "32", "--chunks", "1"]
+    assert main([*args, "-o", str(picture), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [point["n_bytes"] for point in found["points"]] == [98_362_432] * 2
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_prints_both_files_side_by_side(smollm2_path, text, capsys):
+    name = str(smollm2_path)
+    args = ["compare", name, name, "-f", text, "-c", "64", "--chunks", "1", "--no-speed"]
+    assert main(args) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["size", "98.4", "MB", "98.4", "MB"]
+    assert next(line for line in lines if "attn_q" in line).split() == ["attn_q", "Q4_1", "Q4_1"]
+    assert any(line.split() == ["same", "top", "1", "1.0000", "±", "0.0000"] for line in lines)
+    assert main([*args, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["divergence"]["max"] == 0.0 and found["speed"] is None
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
         (["ppl", "smollm2"], "no text (need -f FILE"),
         (["kld", "smollm2", "-f", "TEXT"], "found 1 models (need 2: REFERENCE MODEL)"),
         (["ppl", "a", "b", "-f", "TEXT"], "found 2 models (need 1: MODEL)"),
+        (["plot", "a", "-f", "TEXT"], "found 1 models (need 2: REFERENCE MODEL...)"),
+        (["choice", "smollm2"], "no tasks (need -f FILE"),
     ],
 )
 def test_what_is_missing_is_said(args, words, text, capsys):

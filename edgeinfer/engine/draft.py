@@ -81,7 +81,7 @@ class Draft:
         self._shadows: dict[Sequence, _Shadow] = {}
         self._mean = Odds([MEAN])
         self._odds = Odds(EXPECTED)
-        self._is_broken = False
+        self._is_off = limits.n_ctx < 4 * ROOM  # no text would be followed for long
         self.token_s = 0.0  # of one token of many that are read at once
 
     def suppose(self, plain_s: float) -> None:
@@ -107,11 +107,11 @@ class Draft:
     def is_ready(self, sequence: Sequence) -> bool:
         """Whether the draft has read enough of the text to guess."""
         shadow = self._shadows.get(sequence)
-        return shadow is not None and shadow.sequence.n_due <= AT_ONCE and not self._is_broken
+        return shadow is not None and shadow.sequence.n_due <= AT_ONCE and not self._is_off
 
     def hopes(self, sequence: Sequence, n: int) -> list[float]:
         """Return the chances of `n` guesses by how good its guesses have been."""
-        if self._is_broken:
+        if self._is_off:
             return []
         shadow = self._shadows.get(sequence)
         mean = shadow.odds.share(0) if shadow else self._prior()
@@ -134,15 +134,12 @@ class Draft:
         """
         shadows = {s: self._shadows[s] for s in counts if self.is_ready(s)}
         active = list(shadows)
-        while not self._is_broken:
+        while not self._is_off:
             active = [s for s in active if self._goes_on(shadows[s], counts[s], least)]
             if not active:
                 break
-            rows = self._run([shadows[s] for s in active])
-            if rows is None:
+            if not self._guess_once([shadows[s] for s in active]):
                 break
-            for sequence, row in zip(active, rows, strict=True):
-                self._add_guess(shadows[sequence], row)
         made = {s: Guesses(h.guesses[: counts[s]], self._chances(h)) for s, h in shadows.items()}
         return {s: guesses for s, guesses in made.items() if guesses.tokens}
 
@@ -188,7 +185,7 @@ class Draft:
 
     def close(self) -> None:
         """Free the model; calling it again does nothing."""
-        self._is_broken = True
+        self._is_off = True
         self._executable.close()
 
     def _open(self, sequence: Sequence, first: int) -> _Shadow:
@@ -238,22 +235,23 @@ class Draft:
             return False
         return self._holdings.extend(shadow.sequence, len(shadow.sequence.tokens) + n_made)
 
-    def _run(self, shadows: list[_Shadow]) -> npt.NDArray[np.float32] | None:
-        """Compute what the next guess of each is made from; None if that was not to be."""
+    def _guess_once(self, shadows: list[_Shadow]) -> bool:
+        """Add a guess to each; False if that was not to be."""
         started_s = time.perf_counter()
         stretches = [_next_stretch(shadow) for shadow in shadows]
         rows = self._step(stretches)
         if rows is None:
-            return None
-        for shadow in shadows:
+            return False
+        for shadow, row in zip(shadows, rows, strict=True):
             if shadow.guesses:
                 shadow.n_ahead += 1
             else:
                 self._holdings.advance(shadow.sequence, shadow.sequence.n_due)
-        run_s = time.perf_counter() - started_s
-        self._spent_s += run_s
-        self._cost.record(sum(len(s.tokens) for s in stretches), run_s)
-        return rows
+            self._add_guess(shadow, row)
+        step_s = time.perf_counter() - started_s
+        self._spent_s += step_s
+        self._cost.record(sum(len(s.tokens) for s in stretches), step_s)
+        return True
 
     def _step(self, stretches: list[Stretch]) -> npt.NDArray[np.float32] | None:
         try:
@@ -262,7 +260,7 @@ class Draft:
             return None
         except Exception as error:
             log.warning("draft: %s; answers go on without it", error)
-            self._is_broken = True
+            self._is_off = True
             return None
 
     def _add_guess(self, shadow: _Shadow, row: npt.NDArray[np.float32]) -> None:
@@ -270,7 +268,7 @@ class Draft:
             ((token, logprob),) = score(row[: self._n_vocab], 0, 1).top
         except Exception as error:
             log.warning("draft: %s; answers go on without it", error)
-            self._is_broken = True
+            self._is_off = True
             return
         probability = float(np.exp(logprob))
         shadow.guesses.append(token)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.engine.draft import AT_ONCE, ROOM
+from edgeinfer.engine.speculation import MOST_GUESSES
 from edgeinfer.errors import BackendError, CancelledError
 from tests.engine.fakes import N_VOCAB, answer, fake_draft, make_engine, make_sequence, prompt
 
@@ -227,5 +228,12 @@ def test_much_that_came_meanwhile_is_read_before_the_next_guess():
     assert guess(draft, sequence, 2) == to_come[AT_ONCE + 1 : AT_ONCE + 3]
 
 
+def test_a_context_too_short_to_follow_a_text_is_not_begun_with():
+    draft = fake_draft(n_ctx=4 * ROOM - 1)
+
+    assert draft.hopes(make_sequence(prompt(30)), 3) == []
+    assert fake_draft(n_ctx=4 * ROOM).hopes(make_sequence(prompt(30)), 3) != []
+
+
 def test_there_is_room_for_guesses_behind_every_text_it_follows():
-    assert ROOM > 2 * AT_ONCE
+    assert ROOM > MOST_GUESSES + 1

@@ -1,5 +1,6 @@
 """With a draft's guesses, all right or all wrong, every text and row is what it is without one."""
 
+import numpy as np
 import pytest
 
 from edgeinfer.engine.pages import NO_PAGE
@@ -7,7 +8,7 @@ from edgeinfer.engine.sequence import Sequence
 from edgeinfer.engine.speculation import Speculation
 from edgeinfer.errors import CancelledError
 from edgeinfer.kernels.backend import Cancel
-from tests.engine.fakes import Eager, fake_draft, make_engine, make_sequence, prompt, run
+from tests.engine.fakes import Eager, answer, fake_draft, make_engine, make_sequence, prompt, run
 from tests.engine.real import N_CTX, Recorder, real_draft, real_engine
 
 LENGTHS = (3, 70, 130)
@@ -141,6 +142,37 @@ def test_windows_of_both_let_pages_go(tmp_path):
     assert n_gone >= 3
     assert outcome(made) == expected[0]
     assert made.n_accepted == made.n_guessed > 0
+
+
+def test_many_that_come_end_and_give_way_leave_no_page_behind():
+    """Cancelled at any moment, paused, out of pages: the texts are right, and all pages free."""
+    rng = np.random.default_rng(3)
+    draft = fake_draft(n_pages=12)
+    engine = make_engine(n_pages=12, guesser=Eager(draft))
+    prompts = [prompt(int(rng.integers(2, 150)), seed=seed % 5) for seed in range(30)]
+    left = [make_sequence(tokens, max_tokens=int(rng.integers(1, 60))) for tokens in prompts]
+    running, done = [], []
+    while left or running:
+        if left and rng.random() < 0.3:
+            running.append(left.pop())
+            engine.add(running[-1])
+        for sequence in running:
+            sequence.paused = rng.random() < 0.1
+        if running and rng.random() < 0.05:
+            engine.finish(running[int(rng.integers(len(running)))], "cancelled")
+        list(engine.step())
+        done += [s for s in running if s.finish_reason is not None]
+        running = [s for s in running if s.finish_reason is None]
+
+    assert len(done) == 30
+    for sequence in done:
+        n = sequence.n_generated
+        alone = answer(make_engine(), sequence.tokens[: sequence.n_prompt], max_tokens=max(1, n))
+        assert sequence.tokens[sequence.n_prompt :] == alone[:n]
+    assert sum(s.n_accepted for s in done) > 100
+    for holdings in (engine.scheduler.holdings, draft._holdings):
+        assert holdings.pool.n_free + holdings.prefixes.n_unused == 12
+    assert draft._shadows == {}
 
 
 def test_a_step_that_is_stopped_while_the_draft_guesses_is_repeated():

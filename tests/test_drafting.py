@@ -3,6 +3,8 @@
 import pytest
 
 import edgeinfer
+from edgeinfer.arch import build_program
+from edgeinfer.drafting import open_draft
 from edgeinfer.engine import reading
 from edgeinfer.engine.account import Account
 from edgeinfer.engine.draft import Draft
@@ -11,8 +13,10 @@ from edgeinfer.errors import (
     InvalidParameterError,
     ModelNotFoundError,
     ResourceError,
+    UnsupportedModelError,
 )
-from edgeinfer.kernels.backend import choose
+from edgeinfer.kernels.backend import Limits, choose
+from tests.arch import tiny
 
 PROMPT = "Once upon a time, in a small village by the sea, there lived"
 
@@ -98,3 +102,37 @@ def test_a_draft_that_cannot_be_used_is_refused(exact, smollm2_path, options, er
 def test_a_draft_of_another_vocabulary_is_refused(exact, smollm2_path, gemma3_path):
     with pytest.raises(InvalidParameterError, match="vocabulary"):
         edgeinfer.load(smollm2_path, n_ctx=64, draft=gemma3_path)
+
+
+def tiny_model(folder, arch):
+    """Return the file of a tiny random model that has a vocabulary, and its limits."""
+    metadata, arrays = getattr(tiny, arch)()
+    metadata |= {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": [f"t{i}" for i in range(tiny.N_VOCAB)],
+        "tokenizer.ggml.eos_token_id": 2,
+    }
+    folder.mkdir()
+    return tiny.open_model(folder, metadata, arrays)
+
+
+def test_a_draft_with_recurrent_state_is_refused_and_a_model_with_it_is_not(exact, tmp_path):
+    kernels, limits = choose("native"), Limits(n_ctx=64, n_pages=8)
+    with tiny_model(tmp_path / "a", "llama") as one, tiny_model(tmp_path / "b", "lfm2") as other:
+        programs = [build_program(f.metadata, f.tensors, n_ctx=64) for f in (one, other)]
+
+        opened = open_draft(one.path, other, programs[1], limits, kernels)
+        assert opened.n_vocab == tiny.N_VOCAB
+        assert opened.cost > 0
+        with pytest.raises(UnsupportedModelError, match=r"draft: .*recurrent state"):
+            open_draft(other.path, one, programs[0], limits, kernels)
+
+
+def test_a_draft_follows_no_further_than_it_was_trained(exact, tmp_path):
+    limits = Limits(n_ctx=1000, n_pages=16, kv_type="q8_0")
+    with tiny_model(tmp_path / "a", "llama") as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=1000)
+
+        opened = open_draft(file.path, file, program, limits, choose("native"))
+
+    assert (opened.limits.n_ctx, opened.limits.kv_type) == (256, "q8_0")

@@ -136,6 +136,20 @@ def test_prompts_may_have_a_thread_count_of_their_own(models, model_file, flag):
     assert (options["n_threads"], options["n_threads_batch"]) == (3, 5)
 
 
+@pytest.mark.parametrize("flag", ["--draft", "--model-draft", "-md"])
+def test_a_draft_reaches_the_model_by_its_name(models, model_file, flag):
+    assert main(["run", model_file, "-p", "x", flag, model_file]) == 0
+    assert models[0].load_options["draft"] == model_file
+    assert main(["run", model_file, "-p", "x"]) == 0
+    assert models[1].load_options["draft"] is None
+
+
+def test_a_draft_that_is_not_there_is_said_before_the_model_is_loaded(models, model_file, capsys):
+    assert main(["run", model_file, "-p", "x", "--draft", "smolm2"]) == 3
+    assert "smolm2" in capsys.readouterr().err
+    assert models == []
+
+
 def test_escapes_are_read_only_when_asked_for(models, model_file, capsys):
     assert main(["run", model_file, "-p", r"a\nb"]) == 0
     assert main(["run", model_file, "-e", "-p", r"a\nb\x21\\n", "--stop", r"\n"]) == 0

@@ -211,6 +211,14 @@ uint64_t ei_x_layout(int32_t format);
 int32_t ei_repack(const char *isa, int32_t format, int32_t n_matrices, int32_t n_rows, int32_t n_columns,
                   const uint8_t *file, int32_t first, int32_t n, uint8_t *out);
 
+/* -- encoding ------------------------------------------------------------------------------- */
+
+/* Rows of floats (n_rows, n_columns) as file rows of a format, on n_threads. importance: how much a squared error in
+ * each column counts, NULL: alike. EI_BAD_ARGUMENT: unknown isa, no encoder of that format, or no whole blocks in a
+ * row; EI_NON_FINITE: NaN, infinity or a value too large for the format is among them. */
+int32_t ei_encode(const char *isa, int32_t format, int32_t n_rows, int32_t n_columns, const float *x,
+                  const float *importance, int32_t n_threads, uint8_t *out);
+
 /* -- single kernels, for tests and benchmarks ----------------------------------------------- */
 
 /* y (n_tokens, n_rows) = W x^T for x (n_tokens, n_columns), by the law, on one thread; fine: 15-bit activations. */

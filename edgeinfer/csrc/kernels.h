@@ -128,6 +128,19 @@ EI_INLINE void ei_fetch_group(const void *next, size_t group_bytes, const char *
 /* 16 file rows -> one X group, as repack.c does it */
 typedef void (*ei_repack_fn)(const uint8_t *rows, size_t row_bytes, uint8_t *group);
 
+/* Rows of floats to encode: (n_rows, n_columns) of them, at most EI_LANES rows, into n_rows of row_bytes. importance: a
+ * weight for each column, or NULL. */
+typedef struct {
+    const float *x, *importance;
+    uint8_t *out;
+    size_t row_bytes;
+    int64_t n_columns;
+    int32_t n_rows;
+} ei_encode_rows;
+
+/* false: NaN, infinity or more than the format holds was among them, and the bytes mean nothing */
+typedef bool (*ei_encode_fn)(const ei_encode_rows *rows);
+
 /* fn of act and gated; the order is shared with Python */
 enum { EI_SILU, EI_GELU_TANH, EI_GELU_ERF, EI_RELU, EI_RELU2, EI_SIGMOID, EI_TANH, EI_SOFTPLUS, EI_N_FUNCTIONS };
 /* what a gate may be besides */
@@ -148,6 +161,7 @@ typedef struct {
 typedef struct {
     const char *isa;
     const ei_repack_fn *repack;      /* [format]; NULL: the format has none of its own */
+    const ei_encode_fn *encode;      /* [format]; NULL: there is no encoder */
     bool fine_words;                 /* fine activations are words, not two planes */
     const ei_matmul_fn (*matmul)[2]; /* [format][fine] */
 

@@ -4,6 +4,7 @@
  */
 
 extern const ei_matmul_fn EI_FN(matmul)[EI_N_FORMATS][2];
+extern const ei_encode_fn EI_FN(encode)[EI_N_FORMATS];
 void EI_FN(attention_query)(const ei_kv *kv, const float *q, float scale, float *out);
 void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v);
 void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o, float *scratch);
@@ -14,6 +15,7 @@ int64_t EI_FN(peak)(int32_t kind, int64_t n_turns);
 const ei_kernels EI_FN(kernels) = {
     .isa = EI_TEXT(EI_ISA),
     .repack = EI_FN(repack),
+    .encode = EI_FN(encode),
     .fine_words = EI_FINE_WORDS,
     .matmul = EI_FN(matmul),
     .quantize = EI_FN(quantize),

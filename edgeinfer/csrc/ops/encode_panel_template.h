@@ -1,0 +1,98 @@
+/* edgeinfer/csrc/ops/encode_panel_template.h: what every encoder starts and ends with: 16 rows of floats, a row in each
+ * lane, and bytes of their blocks.
+ *
+ * The including file defines the verbs (isa/scalar_verbs.h) and ops/math_template.h. Nothing is ever added across
+ * lanes: a row's bytes depend on that row alone, and every sum over k runs in the order of k.
+ */
+
+enum { PANEL_LEN = 256 };
+
+/* [k][row]: the values, and the weight of a squared error at each. */
+typedef struct {
+    _Alignas(64) float x[PANEL_LEN][EI_LANES];
+    _Alignas(64) float w[PANEL_LEN][EI_LANES];
+} panel;
+
+/* [k/4][row]: byte i of a dword is the code of element k + i. */
+typedef uint32_t code_words[PANEL_LEN / 4][EI_LANES];
+
+/* Where the blocks of 16 rows go: the first byte of row 0's block, the bytes from row to row, the rows there are. */
+typedef struct {
+    uint8_t *at;
+    size_t row_bytes;
+    int32_t n_rows;
+} block_rows;
+
+/* Load n columns (a multiple of 4) of the rows; rows past n_rows are zeros. Returns the largest bits of |x|. */
+static int32_t load_panel(const ei_encode_rows *rows, int64_t column, int n, panel *to) {
+    float padded[EI_LANES * PANEL_LEN];
+    const float *from = rows->x + column;
+    size_t stride = (size_t)rows->n_columns;
+    if (rows->n_rows < EI_LANES) {
+        memset(padded, 0, sizeof padded);
+        for (int32_t r = 0; r < rows->n_rows; r++)
+            memcpy(padded + r * PANEL_LEN, from + (size_t)r * stride, (size_t)n * sizeof *from);
+        from = padded, stride = PANEL_LEN;
+    }
+    vi most = vi_zero(), magnitude = vi_set(0x7fffffff);
+    for (int k = 0; k < n; k += 4) {
+        vi four[4];
+        vi_load_rows((const uint8_t *)(from + k), stride * sizeof *from, four);
+        for (int i = 0; i < 4; i++) {
+            most = vi_max(most, vi_and(four[i], magnitude));
+            vi_store(to->x[k + i], four[i]);
+        }
+    }
+    return vi_max_all(most);
+}
+
+EI_INLINE void put_word(const block_rows *to, size_t offset, vi word) {
+    uint32_t lanes[EI_LANES];
+    vi_store(lanes, word);
+    for (int32_t r = 0; r < to->n_rows; r++) store_u32(to->at + (size_t)r * to->row_bytes + offset, lanes[r]);
+}
+
+EI_INLINE void put_u16(const block_rows *to, size_t offset, const uint16_t lanes[EI_LANES]) {
+    for (int32_t r = 0; r < to->n_rows; r++) memcpy(to->at + (size_t)r * to->row_bytes + offset, lanes + r, 2);
+}
+
+EI_INLINE void put_u8(const block_rows *to, size_t offset, vi lanes) {
+    int8_t bytes[EI_LANES];
+    vi_to_s8(bytes, vi_sub(vi_and(lanes, vi_set(0xff)), vi_shl(vi_and(lanes, vi_set(0x80)), 1)));
+    for (int32_t r = 0; r < to->n_rows; r++) to->at[(size_t)r * to->row_bytes + offset] = (uint8_t)bytes[r];
+}
+
+/* ((words[first] >> down) & mask) | the same of words[first + step] << by | ... of words[first + 2*step] << 2*by | ...
+ */
+EI_INLINE vi interleaved(const uint32_t words[][EI_LANES], int first, int step, int n, int down, int32_t mask, int by) {
+    vi out = vi_zero();
+    for (int i = 0; i < n; i++)
+        out = vi_or(out, vi_shl(vi_and(vi_shr(vi_load(words[first + i * step]), down), vi_set(mask)), i * by));
+    return out;
+}
+
+enum { LOW_NIBBLES = 0x0f0f0f0f, LOW_PAIRS = 0x03030303, LOW_BITS = 0x01010101 };
+
+/* Four lanes-wide codes of 0 .. 255 become the bytes of a dword. */
+EI_INLINE void put_codes(uint32_t word[EI_LANES], const vi four[4]) {
+    vi_store(word, vi_or(vi_or(four[0], vi_shl(four[1], 8)), vi_or(vi_shl(four[2], 16), vi_shl(four[3], 24))));
+}
+
+/* The nearest f16, as a float and as its bits. */
+EI_INLINE vf round_f16(vf x, uint16_t bits[EI_LANES]) {
+    vf most = vf_set(65504.0f);
+    vf_to_f16(bits, vf_max(vf_min(x, most), vf_sub(vf_zero(), most)));
+    return vf_from_f16(bits);
+}
+
+/* The nearest f16 of a scale; one too small for any f16 becomes the least, whose codes may still be near. */
+EI_INLINE vf round_scale(vf scale, uint16_t bits[EI_LANES]) {
+    vf magnitude = vf_abs(scale), raised = vf_signed_as(vf_max(magnitude, vf_set(0x1p-24f)), scale);
+    return round_f16(vf_select_ge(vf_set(0.0f), magnitude, scale, raised), bits);
+}
+
+/* An error in a column counts as much as the column. Errors of large values count no more than others: that would
+ * cost accuracy in whole models as well. */
+EI_INLINE void weigh(panel *p, int n, const float *importance) {
+    for (int k = 0; k < n; k++) vf_store(p->w[k], vf_set(importance ? importance[k] : 1.0f));
+}

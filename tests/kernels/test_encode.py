@@ -1,0 +1,160 @@
+"""The compiled encoders: bits equal on every ISA, errors as small as NumPy's or less."""
+
+import numpy as np
+import pytest
+
+from edgeinfer.errors import InvalidParameterError, NonFiniteError
+from edgeinfer.kernels.native import isa
+from edgeinfer.kernels.native.encode import ENCODED, encode
+from edgeinfer.quant import encode as numpy_encode
+from edgeinfer.quant.decode import decode
+from edgeinfer.quant.formats import FORMATS
+from edgeinfer.quant.tensor import Tensor
+
+SCALED = [name for name in ENCODED if name not in ("F32", "F16", "BF16")]
+SUPER = [name for name in SCALED if FORMATS[name].block_size == 256]
+# RMS error of standard normal values, a little above what the search finds.
+NORMAL_ERROR = {"Q2_K": 0.265, "Q3_K": 0.145, "Q4_K": 0.0705, "Q5_K": 0.0346, "Q6_K": 0.0174,
+                "IQ4_XS": 0.0742}  # fmt: skip
+
+
+def normal(n_rows: int, n_columns: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n_rows, n_columns), np.float32)
+
+
+def decoded(name: str, encoded: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    return decode(Tensor("t", shape, FORMATS[name], encoded.reshape(-1)))
+
+
+def rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
+
+
+def hard_rows() -> np.ndarray:
+    """Rows that a search could trip over: zeros, constants, outliers, lattices, the extremes."""
+    rows = normal(19, 512, seed=1)
+    rows[0] = 0
+    rows[1] = -0.0
+    rows[2] = 0.25
+    rows[3] = -3
+    rows[4, 100] = 60000
+    rows[5] *= np.float32(1e-30)
+    rows[6] = np.float32(1e-42)
+    rows[7] *= np.float32(1e-7)
+    rows[8] = np.where(rows[8] > 0, 65504, -65504)
+    rows[9] = np.abs(rows[9])
+    rows[10] = -np.abs(rows[10])
+    rows[11] = np.rint(rows[11] * 3) / 8
+    rows[12, :256] = 0
+    rows[13] = np.arange(512) % 16 - 7
+    rows[14, 32:64] *= 1000
+    return rows
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_every_level_and_thread_count_gives_the_same_bytes(name):
+    rows, importance = hard_rows(), np.square(normal(1, 512, seed=2)[0])
+    for weights in (None, importance):
+        want = encode(name, rows, importance=weights, isa_name="scalar")
+        for level in isa.levels():
+            for n_threads in (1, 3):
+                got = encode(name, rows, importance=weights, n_threads=n_threads, isa_name=level)
+                assert (got == want).all(), (level, n_threads, weights is None)
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_a_row_is_encoded_the_same_wherever_it_stands(name):
+    rows = hard_rows()
+    whole = encode(name, rows)
+    order = np.random.default_rng(3).permutation(len(rows))
+    assert (encode(name, np.ascontiguousarray(rows[order])) == whole[order]).all()
+    for row in (4, 13):
+        assert (encode(name, rows[row : row + 1]) == whole[row]).all()
+
+
+@pytest.mark.parametrize("name", numpy_encode.ENCODERS)
+def test_errors_are_no_larger_than_those_of_numpy(name):
+    rows = hard_rows()[[2, 3, 4, 9, 10, 11, 13, 14, 15, 16, 17, 18]]
+    for weights in (None, np.square(normal(1, 512, seed=2)[0])):
+        w = 1 if weights is None else weights
+        for row in rows[:, None]:
+            theirs = numpy_encode.encode(name, row, importance=weights)
+            mine = decoded(name, encode(name, row, importance=weights), row.shape) - row
+            oracle = decoded(name, theirs, row.shape) - row
+            assert (w * mine**2).sum() <= 1.02 * (w * oracle**2).sum() + 1e-12
+
+
+@pytest.mark.parametrize("name", NORMAL_ERROR)
+def test_super_blocks_of_normal_values_lose_as_little_as_they_can(name):
+    rows = normal(32, 1024, seed=4)
+    assert rms(decoded(name, encode(name, rows), rows.shape) - rows) < NORMAL_ERROR[name]
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_hard_rows_come_back_within_a_step_of_the_format(name):
+    rows = hard_rows()
+    back = decoded(name, encode(name, rows), rows.shape)
+    assert np.isfinite(back).all()
+    assert (back[:2] == 0).all()
+    # a part of the largest value, but for what the least f16 scale cannot tell apart
+    parts = {"Q2_K": 0.45, "Q3_K": 0.18, "MXFP4": 0.18, "Q4_0": 0.15}
+    bound = parts.get(name, 0.13) * np.abs(rows).max(axis=1) + 8 * 2.0**-24
+    assert (np.abs(back - rows).max(axis=1) <= bound).all()
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_what_the_format_holds_exactly_is_found_again(name):
+    rows = normal(16, 512, seed=5)
+    once = decoded(name, encode(name, rows), rows.shape)
+    again = decoded(name, encode(name, once), rows.shape)
+    assert rms(again - once) < 0.25 * rms(once - rows)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_important_columns_lose_less_and_the_others_more(name):
+    rows, importance = normal(64, 512, seed=6), np.ones(512, np.float32)
+    important = np.arange(512) % 4 == 0
+    importance[important] = 100
+    plain = decoded(name, encode(name, rows), rows.shape) - rows
+    weighted = decoded(name, encode(name, rows, importance=importance), rows.shape) - rows
+    assert rms(weighted[:, important]) < 0.98 * rms(plain[:, important])
+    assert rms(weighted[:, ~important]) > rms(plain[:, ~important])
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_importance_matters_by_proportion_alone(name):
+    rows, importance = normal(4, 512, seed=7), np.square(normal(1, 512, seed=8)[0])
+    want = encode(name, rows, importance=importance)
+    assert (encode(name, rows, importance=importance * np.float32(2.0**40)) == want).all()
+    zeros = np.zeros(512, np.float32)
+    assert (encode(name, rows, importance=zeros) == encode(name, rows)).all()
+
+
+@pytest.mark.parametrize("name", ENCODED)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_no_number_is_named_by_its_place(name, value):
+    rows = normal(20, 512)
+    rows[17, 300] = value
+    with pytest.raises(NonFiniteError, match=r"row 17, column 300: found -?(nan|inf)"):
+        encode(name, rows)
+
+
+@pytest.mark.parametrize("name", [n for n in ENCODED if n not in ("F32", "BF16", "MXFP4")])
+def test_a_value_too_large_for_the_format_is_named_by_its_place(name):
+    rows = normal(3, 256)
+    rows[1, 7] = -66000
+    with pytest.raises(InvalidParameterError, match=r"row 1, column 7: found -66000.* BF16 or F32"):
+        encode(name, rows)
+    rows[1, 7] = -65504
+    assert np.isfinite(decoded(name, encode(name, rows), rows.shape)).all()
+
+
+def test_a_format_without_an_encoder_is_refused():
+    with pytest.raises(InvalidParameterError, match=r"'IQ2_XS' \(need one of F32, "):
+        encode("IQ2_XS", normal(1, 256))
+
+
+@pytest.mark.parametrize("name", SUPER)
+def test_rows_that_are_no_whole_blocks_are_refused(name):
+    with pytest.raises(InvalidParameterError, match=r"found 288 .*multiple of 256"):
+        encode(name, normal(1, 288))

@@ -15,6 +15,7 @@ COMMANDS = {
     "chat": "Talk with a model in the terminal.",
     "run": "Complete one prompt and print the text.",
     "pull": "Download a model and print the path of its file.",
+    "convert": "Make a GGUF file of a folder of transformers.",
     "quantize": "Write a smaller copy of a model.",
     "pack": "Keep a model's weights laid out, so that it loads at once.",
     "cache": "Keep what models read of a prompt's beginning, for all processes.",

@@ -19,6 +19,7 @@ from edgeinfer.errors import InvalidParameterError
 SAMPLING = "Sampling"
 BANNED = float("-inf")
 MINUS_ONE_IS_NONE = ("max_tokens", "seed")
+_SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 _ESCAPE = re.compile(r"\\(n|t|r|\\|'|\"|x[0-9a-fA-F]{2})")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -359,3 +360,11 @@ def read_text(path: Path, *, most_bytes: int = 64 << 20) -> str:
         raise InvalidParameterError(
             f"{path}: byte {found:#04x} at offset {error.start} is not UTF-8 text"
         ) from error
+
+
+def read_size(text: str) -> int:
+    """Parse '500M' or '2.5GB' into bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
+    if found is None or found[2] not in _SIZES:
+        raise InvalidParameterError(f"size {text!r}: not understood (need such as 500M or 2.5GB)")
+    return int(float(found[1]) * _SIZES[found[2]])

@@ -1,11 +1,11 @@
 """`edgeinfer quantize`: a model file in, a smaller one out, and what became of each tensor."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from edgeinfer.cli.options import read_size
 from edgeinfer.cli.progress import Line, amount
 from edgeinfer.errors import InvalidParameterError
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 EXCEPTIONS = "Exceptions from the recipe"
 FILES = "Files"
-SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 
 
 def quantize(
@@ -121,7 +120,7 @@ def quantize(
             leave_output=leave_output,
             strict=strict,
             allow_requantize=allow_requantize,
-            split_max_bytes=None if split_max_size is None else _size(split_max_size),
+            split_max_bytes=None if split_max_size is None else read_size(split_max_size),
             keep_split=keep_split,
             overwrite=force,
             dry_run=dry_run,
@@ -165,10 +164,3 @@ def _tensor_type(text: str) -> tuple[str, str]:
             f"--tensor-type: found {text!r} (need REGEX=TYPE, such as ffn_down=Q6_K)"
         )
     return pattern, name
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", text.strip().upper())
-    if found is None or found[2] not in SIZES:
-        raise InvalidParameterError(f"size {text!r}: not understood (need such as 500M or 2.5GB)")
-    return int(float(found[1]) * SIZES[found[2]])

@@ -1,9 +1,10 @@
-"""Map a model file read-only, once it is known to be an ordinary file that looks like GGUF."""
+"""Map a model file read-only, once it is known to be an ordinary file of the format wanted."""
 
 import errno
 import mmap
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,17 +52,36 @@ def identify(path: str | os.PathLike[str]) -> FileIdentity:
     return identity_of(os.stat(path))
 
 
-def map_file(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.uint8], FileIdentity]:
+def check_gguf(where: str, head: bytes, n_bytes: int) -> None:
+    """Raise ModelFormatError, saying what the file seems to be, if it does not begin like GGUF."""
+    if head[:4] == b"GGUF":
+        return
+    if not head:
+        raise ModelFormatError(f"{where}: the file is empty (need a GGUF file)")
+    lowered = head.lstrip().lower()
+    looks = next((what for start, what in _LOOKALIKES if lowered.startswith(start)), None)
+    if looks is None and head[8:9] == b"{":
+        looks = "a safetensors file; convert its folder first (edgeinfer convert FOLDER)"
+    if looks is None and not any(head):
+        looks = "zeros; the download or copy is unfinished"
+    found = f"looks like {looks}" if looks else f"found {n_bytes} bytes that begin {head[:4]!r}"
+    raise ModelFormatError(f"{where}: not a GGUF file: {found} (need the magic b'GGUF')")
+
+
+def map_file(
+    path: str | os.PathLike[str], check: Callable[[str, bytes, int], None] = check_gguf
+) -> tuple[npt.NDArray[np.uint8], FileIdentity]:
     """Map a file read-only.
 
-    The map lives as long as any view of the returned array.
+    The map lives as long as any view of the returned array. `check` gets the path for messages,
+    the first 32 bytes and the length, and raises if the file is not what it should be.
 
     Returns:
         the bytes as a read-only uint8 array, and the identity of the file mapped.
 
     Raises:
         ModelNotFoundError: there is no such file, or no permission to read it.
-        ModelFormatError: it is not an ordinary file, or plainly not GGUF.
+        ModelFormatError: it is not an ordinary file, or `check` refuses it.
         ResourceError: reading or mapping failed.
     """
     where = display(path)
@@ -74,11 +94,9 @@ def map_file(path: str | os.PathLike[str]) -> tuple[npt.NDArray[np.uint8], FileI
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ModelFormatError(
-                f"{where}: found {_kind(status.st_mode)} (need a regular file in GGUF format)"
-            )
+            raise ModelFormatError(f"{where}: found {_kind(status.st_mode)} (need a regular file)")
         with open(descriptor, "rb", buffering=0, closefd=False) as stream:
-            _check_magic(where, stream.read(32), status.st_size)
+            check(where, stream.read(32), status.st_size)
         mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
     except OSError as error:
         raise ResourceError(f"{where}: cannot read or map the file: {error.strerror}") from None
@@ -138,18 +156,3 @@ def _kind(mode: int) -> str:
         (stat.S_ISSOCK, "a socket"),
     )
     return next((name for test, name in kinds if test(mode)), "a device")
-
-
-def _check_magic(where: str, head: bytes, n_bytes: int) -> None:
-    if head[:4] == b"GGUF":
-        return
-    if not head:
-        raise ModelFormatError(f"{where}: the file is empty (need a GGUF file)")
-    lowered = head.lstrip().lower()
-    looks = next((what for start, what in _LOOKALIKES if lowered.startswith(start)), None)
-    if looks is None and head[8:9] == b"{":
-        looks = "a safetensors file; convert it to GGUF first"
-    if looks is None and not any(head):
-        looks = "zeros; the download or copy is unfinished"
-    found = f"looks like {looks}" if looks else f"found {n_bytes} bytes that begin {head[:4]!r}"
-    raise ModelFormatError(f"{where}: not a GGUF file: {found} (need the magic b'GGUF')")

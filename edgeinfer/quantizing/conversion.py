@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,6 @@ from edgeinfer.loader.cursor import quote
 from edgeinfer.quant.decode import decode
 from edgeinfer.quant.formats import Format
 from edgeinfer.quant.tensor import Tensor
-from edgeinfer.quantizing.source import SourceRows
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -32,6 +32,14 @@ Importance = Mapping[str, Floats]
 
 PIECE_VALUES = 1 << 20  # 4 MB of float32: more gains nothing, less shows the cost of a call
 AHEAD = 2  # pieces in flight a thread
+
+
+class Source(Protocol):
+    """Where rows come from; safe to use from several threads."""
+
+    def read(self, tensor: Tensor, rows: slice) -> Tensor:
+        """Return some rows, from `rows.start` to `rows.stop`, as a tensor of their own."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ def pieces_of(tensor: Tensor, format: Format, importance: Floats | None) -> Iter
 
 
 def converted(
-    source: SourceRows, pieces: Iterable[Piece], encode: Encode, *, n_threads: int
+    source: Source, pieces: Iterable[Piece], encode: Encode, *, n_threads: int
 ) -> Generator[tuple[Piece, Bytes], None, None]:
     """Yield each piece with its bytes in the new format, in order.
 
@@ -94,7 +102,7 @@ def converted(
             stop.set()
 
 
-def convert(source: SourceRows, piece: Piece, encode: Encode) -> Bytes:
+def convert(source: Source, piece: Piece, encode: Encode) -> Bytes:
     """Return the bytes of a piece in its new format."""
     stored = source.read(piece.tensor, piece.rows)
     if piece.format is piece.tensor.format:

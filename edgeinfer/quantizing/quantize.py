@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from edgeinfer.errors import InvalidParameterError, ResourceError
+from edgeinfer.errors import InvalidParameterError
 from edgeinfer.kernels.cpus import default_threads
 from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.loader.mapped import display
@@ -27,15 +27,10 @@ from edgeinfer.quantizing.encoding import encoder
 from edgeinfer.quantizing.report import QuantizeReport, tensor_reports
 from edgeinfer.quantizing.source import SourceRows
 from edgeinfer.writer.entries import Entry, entries_of, with_entries
-from edgeinfer.writer.gguf import TensorPlan, write
+from edgeinfer.writer.gguf import TensorPlan
+from edgeinfer.writer.publishing import targets_of, write_files
 from edgeinfer.writer.splitting import NamedPlan, by_size, split, whole
-from edgeinfer.writer.workplace import (
-    PartFile,
-    Targets,
-    check_room,
-    check_targets,
-    workplace,
-)
+from edgeinfer.writer.workplace import Targets, check_room, check_targets
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the source that are done, bytes of the source in all)."""
@@ -105,7 +100,7 @@ def quantize(
         where = display(file.path)
         chosen = choose(file.tensors, facts_of(file.metadata, file.tensors), choices, where=where)
         plans = _plans(file, Path(target), chosen, choices, split_max_bytes, keep_split)
-        targets = _targets(Path(target), plans)
+        targets = targets_of(Path(target), plans)
         report = QuantizeReport(
             recipe=choices.recipe.name,
             files=tuple(targets.folder / name for name in targets.names),
@@ -154,13 +149,6 @@ def _as_source(file: GgufFile, tensors: Sequence[TensorPlan]) -> list[list[Tenso
     return groups
 
 
-def _targets(target: Path, plans: Sequence[NamedPlan]) -> Targets:
-    # A link to a file elsewhere stays, and what it points at is replaced.
-    path = Path(os.path.realpath(target)) if len(plans) == 1 else target
-    names = (path.name,) if len(plans) == 1 else tuple(named.name for named in plans)
-    return Targets(path.parent, names)
-
-
 def _write(
     file: GgufFile,
     chosen: Sequence[Chosen],
@@ -170,18 +158,11 @@ def _write(
     n_threads: int,
     progress: Progress | None,
 ) -> None:
-    parts = []
     with (
         SourceRows(file) as source,
-        workplace(targets) as place,
         closing(_data(source, chosen, encode, n_threads, progress)) as pieces,
     ):
-        for name, named in zip(targets.names, plans, strict=True):
-            with place.file(name) as part:
-                write(named.file, pieces, part.write)
-            parts.append(part)
-        _verify(parts, plans)
-        place.publish()
+        write_files(plans, targets, pieces)
 
 
 def _data(
@@ -201,20 +182,3 @@ def _data(
             if progress:
                 progress(done, total)
             yield data
-
-
-def _verify(parts: Sequence[PartFile], plans: Sequence[NamedPlan]) -> None:
-    """Read what was written again: every byte, then as a model file."""
-    for part in parts:
-        part.verify()
-    planned = {t.name: t for named in plans for t in named.file.tensors}
-    with open_gguf(parts[0].path) as found:
-        same = found.tensors.keys() == planned.keys() and all(
-            (t.shape, t.format) == (planned[name].shape, planned[name].format)
-            for name, t in found.tensors.items()
-        )
-        if not same:
-            raise ResourceError(
-                f"{display(parts[0].path)}: reads back as another model; the disk or the memory "
-                "is faulty"
-            )

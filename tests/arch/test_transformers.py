@@ -1,111 +1,155 @@
-"""Tiny random models that transformers makes give its logits, on the reference backend.
+"""Each family's tiny random model, made by transformers and converted, gives transformers' logits.
 
-transformers runs in a Python of its own: it warns in ways that are not ours.
+The reference backend gives them to 1e-4, the native one to a KL of 1e-3, and its bits do not depend
+on chunks and company.
 """
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from edgeinfer.arch import build_program
-from edgeinfer.kernels.reference.backend import BACKEND
-from tests.arch import tiny
+from edgeinfer.arch import build_program, supported
+from edgeinfer.convert import convert
+from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.kernels.backend import Batch, Executable
+from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
+from edgeinfer.loader.gguf import GgufFile, open_gguf
+from tests.arch.families import ROWS, Row
+from tests.convert.tokenizers import byte_level
 from tests.kernels.kl import limits_for, run_tokens
 
+Floats = npt.NDArray[np.float32]
 N_TOKENS = 200
+N_LONG, N_SHORT = 130, 37
 
-pytestmark = pytest.mark.skipif(
-    not (find_spec("torch") and find_spec("transformers")), reason="needs torch and transformers"
+needs_transformers = pytest.mark.skipif(
+    not all(find_spec(name) for name in ("torch", "transformers", "gguf")),
+    reason="needs torch, transformers and gguf",
 )
 
-LFM2 = """
-import sys
-import numpy as np, torch
-from transformers import Lfm2Config, Lfm2ForCausalLM
-torch.manual_seed(3)
-config = Lfm2Config(
-    vocab_size=97, hidden_size=48, intermediate_size=72, num_hidden_layers=5,
-    num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=256,
-    conv_L_cache=4, conv_bias=True, block_auto_adjust_ff_dim=True,
-    block_multiple_of=20, block_ffn_dim_multiplier=1.1,
-    layer_types=["conv", "full_attention", "conv", "conv", "full_attention"],
-    rope_parameters={{"rope_type": "default", "rope_theta": 30000.0}}, norm_eps=1e-5,
-)
-model = Lfm2ForCausalLM(config).eval().float()
-with torch.no_grad():
-    for parameter in model.parameters():
-        parameter.copy_(torch.randn_like(parameter) * (0.3 if parameter.ndim == 1 else 0.15))
-        if parameter.ndim == 1:
-            parameter.add_(1.0)
-    tokens = torch.randint(0, 97, ({n},))
-    logits = model(tokens[None]).logits[0]
-state = {{name: value.numpy() for name, value in model.state_dict().items()}}
-np.savez({path!r}, tokens=tokens.numpy(), logits=logits.numpy(), **state)
-"""
-LFM2_NAMES = {
-    "operator_norm": "attn_norm",
-    "ffn_norm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.out_proj": "attn_output",
-    "self_attn.q_layernorm": "attn_q_norm",
-    "self_attn.k_layernorm": "attn_k_norm",
-    "conv.conv": "shortconv.conv",
-    "conv.in_proj": "shortconv.in_proj",
-    "conv.out_proj": "shortconv.out_proj",
-    "feed_forward.w1": "ffn_gate",
-    "feed_forward.w3": "ffn_up",
-    "feed_forward.w2": "ffn_down",
-}
+
+@dataclass(frozen=True)
+class Model:
+    """A model that transformers made, and its logits, (N_TOKENS, n_vocab)."""
+
+    row: Row
+    folder: Path
+    tokens: list[int]
+    logits: Floats
 
 
-def made_by_transformers(source: str, path: Path) -> dict[str, Any]:
-    """Return the arrays that a script saves: `tokens`, `logits`, and weights under HF's names."""
-    script = source.format(path=str(path), n=N_TOKENS)
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All models, made in one process: transformers takes longer to import than they to make."""
+    folder = tmp_path_factory.mktemp("models")
+    script = Path(__file__).with_name("make_models.py")
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, script, folder], capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return dict(np.load(path))
+    for name, row in ROWS.items():
+        tokenizer = byte_level(row.config.get("vocab_size", 301) - 4)
+        (folder / name / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
 
 
-def lfm2(arrays: dict[str, Any]) -> tuple[dict[str, Any], tiny.Arrays]:
-    """Return metadata and weights as the converter would write them."""
-    renamed = {}
-    for name, array in arrays.items():
-        if name.startswith("model.layers."):
-            _, _, il, rest = name.split(".", 3)
-            rest, _, kind = rest.rpartition(".")
-            renamed[f"blk.{il}.{LFM2_NAMES[rest]}.{kind}"] = np.squeeze(array)
-    renamed["token_embd.weight"] = arrays["model.embed_tokens.weight"]
-    renamed["token_embd_norm.weight"] = arrays["model.embedding_norm.weight"]
-    metadata = {
-        "general.architecture": "lfm2",
-        "lfm2.block_count": 5,
-        "lfm2.context_length": 256,
-        "lfm2.embedding_length": 48,
-        "lfm2.feed_forward_length": len(renamed["blk.0.ffn_gate.weight"]),
-        "lfm2.attention.head_count": 6,
-        "lfm2.attention.head_count_kv": [0, 2, 0, 0, 2],
-        "lfm2.attention.layer_norm_rms_epsilon": 1e-5,
-        "lfm2.rope.freq_base": 30000.0,
-        "lfm2.shortconv.l_cache": 4,
-    }
-    return metadata, renamed
+@pytest.fixture(scope="module", params=ROWS)
+def model(request: pytest.FixtureRequest, models: Path) -> Model:
+    """One of the models."""
+    arrays = np.load(models / f"{request.param}.npz")
+    folder = models / request.param
+    return Model(ROWS[request.param], folder, arrays["tokens"].tolist(), arrays["logits"])
 
 
-def test_lfm2_is_that_of_transformers(tmp_path: Path) -> None:
-    arrays = made_by_transformers(LFM2, tmp_path / "made.npz")
-    tokens, expected = arrays.pop("tokens").tolist(), arrays.pop("logits")
-    with tiny.open_model(tmp_path, *lfm2(arrays)) as file:
-        program = build_program(file.metadata, file.tensors, n_ctx=256)
-        executable = BACKEND.compile(program, file.tensors, limits_for(256))
-        for chunk in (200, 17):
-            found = run_tokens(executable, tokens, np.arange(N_TOKENS), chunk)
-            assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+def converted(model: Model, outtype: str) -> Path:
+    """Return the model's file, written at the first call."""
+    path = model.folder / f"{outtype}.gguf"
+    if not path.exists():
+        convert(model.folder, path, outtype=outtype)
+    return path
+
+
+@pytest.fixture(scope="module")
+def native(model: Model) -> Iterator[Executable]:
+    """The model with weights of F16 on the native backend."""
+    with open_gguf(converted(model, "f16")) as file:
+        yield on_native(file, model.row)
+
+
+def on_native(file: GgufFile, row: Row) -> Executable:
+    """Compile for two sequences."""
+    pytest.importorskip("edgeinfer.kernels.native._native")
+    from edgeinfer.kernels.native.backend import BACKEND
+
+    program = build_program(file.metadata, file.tensors, n_ctx=row.n_ctx)
+    limits = limits_for(256, kv_type="f32", activations="fine", n_threads=1, n_snapshots=4)
+    try:
+        return BACKEND.compile(program, file.tensors, replace(limits, n_pages=2 * limits.n_pages))
+    except UnsupportedModelError as error:
+        if row.native:
+            raise
+        pytest.skip(str(error))
+
+
+def kl(truth: Floats, found: Floats) -> float:
+    """Return the mean of KL(truth || found) over rows of logits, in nats."""
+    p, q = (row - np.logaddexp.reduce(row, axis=1, keepdims=True) for row in (truth, found))
+    return float((np.exp(p) * (p - q)).sum(axis=1).mean())
+
+
+def test_every_architecture_has_a_row() -> None:
+    assert {row.arch for row in ROWS.values()} == set(supported())
+
+
+@needs_transformers
+def test_reference_gives_the_logits_of_transformers(model: Model) -> None:
+    with open_gguf(converted(model, "f32")) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=model.row.n_ctx)
+        executable = REFERENCE.compile(program, file.tensors, limits_for(256))
+        for chunk in (N_TOKENS, 17):
+            found = run_tokens(executable, model.tokens, np.arange(N_TOKENS), chunk)
+            assert np.abs(found - model.logits).max() <= 1e-4 * np.abs(model.logits).max()
+
+
+@needs_transformers
+@pytest.mark.parametrize("outtype", ["f32", "f16"])
+def test_native_is_close_to_transformers(model: Model, outtype: str) -> None:
+    with open_gguf(converted(model, outtype)) as file:
+        executable = on_native(file, model.row)
+        found = run_tokens(executable, model.tokens, np.arange(N_TOKENS))
+    truth = model.logits.astype(np.float64)
+    assert kl(truth, found.astype(np.float64)) < 1e-3
+
+
+@needs_transformers
+def test_native_chunked_equals_whole(model: Model, native: Executable) -> None:
+    wanted = np.arange(N_TOKENS)
+    whole = run_tokens(native, model.tokens, wanted)
+    for chunk in (1, 17, 64):
+        assert (run_tokens(native, model.tokens, wanted, chunk) == whole).all()
+
+
+@needs_transformers
+def test_native_batched_equals_alone(model: Model, native: Executable) -> None:
+    longer, shorter = model.tokens[:N_LONG], model.tokens[-N_SHORT:]
+    alone = [run_tokens(native, tokens, np.arange(len(tokens))) for tokens in (longer, shorter)]
+    n = N_LONG + N_SHORT
+    together = Batch(
+        tokens=np.array(longer + shorter, np.int32),
+        positions=np.r_[:N_LONG, :N_SHORT].astype(np.int32),
+        sequences=np.repeat(np.arange(2, dtype=np.int32), (N_LONG, N_SHORT)),
+        page_tables=np.array([[0, 1, 2], [3, 0, 0]], np.int32),
+        wanted=np.arange(n, dtype=np.int32),
+        snapshots=np.array([0, 1], np.int32),
+        saved_rows=np.array([N_LONG - 1, n - 1], np.int32),
+        saved_snapshots=np.array([2, 3], np.int32),
+    )
+    assert (native.run(together) == np.concatenate(alone)).all()

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from edgeinfer.cli.__main__ import main
-from edgeinfer.cli.quantize import _size
+from edgeinfer.cli.options import read_size
 from edgeinfer.errors import InvalidParameterError
 from tests.arch import tiny
 from tests.gguf_writer import write_gguf
@@ -71,10 +71,10 @@ def test_the_same_file_by_another_spelling_is_refused(source, tmp_path, capsys, 
     [("5", 5), ("2k", 2000), ("500M", 5 * 10**8), ("2.5GB", 25 * 10**8), ("1 GiB", 1 << 30)],
 )
 def test_sizes_are_written_as_people_do(text, n_bytes):
-    assert _size(text) == n_bytes
+    assert read_size(text) == n_bytes
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1T", "1e9", "1 2", "i"])
 def test_other_sizes_are_refused(text):
     with pytest.raises(InvalidParameterError):
-        _size(text)
+        read_size(text)

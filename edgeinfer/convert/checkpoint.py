@@ -1,0 +1,97 @@
+"""Find the weights of a Hugging Face folder: one safetensors file, or the shards an index names.
+
+In goes the folder, out come all tensors by name and the files they are in. Pickles are refused.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.convert.safetensors import Stored, open_safetensors
+from edgeinfer.convert.strict_json import read_object
+from edgeinfer.errors import ModelFormatError, ModelNotFoundError, UnsupportedModelError
+from edgeinfer.loader.cursor import quote
+from edgeinfer.loader.mapped import display
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The tensors of a model under its authors' names; `buffers` are the files, mapped."""
+
+    files: tuple[Path, ...]
+    buffers: tuple[npt.NDArray[np.uint8], ...]
+    tensors: dict[str, Stored]
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Map all weights of a folder.
+
+    Raises ModelNotFoundError if there are none, UnsupportedModelError if there are only pickles,
+    ModelFormatError if a file is damaged or the shards are not those of the index.
+    """
+    if (folder / INDEX).is_file():
+        return _indexed(folder)
+    path = folder / SINGLE
+    if not path.is_file():
+        found = sorted(folder.glob("*.safetensors"))
+        if len(found) != 1:
+            raise _none(folder, len(found))
+        path = found[0]
+    buffer, tensors = open_safetensors(path)
+    return Checkpoint((path,), (buffer,), tensors)
+
+
+def _none(folder: Path, n_found: int) -> Exception:
+    where = display(folder)
+    if n_found:
+        return ModelFormatError(
+            f"{where}: found {n_found} safetensors files and no {INDEX} (need it, or one file)"
+        )
+    if any(True for pattern in PICKLES for _ in folder.glob(pattern)):
+        return UnsupportedModelError(
+            f"{where}: found weights as Python pickles only (need safetensors): a pickle can run "
+            "code when it is read. Where you trust it, load it in transformers and save it with "
+            "save_pretrained(FOLDER, safe_serialization=True), or take the repository's "
+            "safetensors branch"
+        )
+    return ModelNotFoundError(
+        f"{where}: found no safetensors files (need {SINGLE}, or shards and {INDEX})"
+    )
+
+
+def _indexed(folder: Path) -> Checkpoint:
+    where = display(folder / INDEX)
+    weight_map: Any = read_object(folder / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelFormatError(f"{where}: key 'weight_map': found no tensors (need name: file)")
+    names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        # A name of another folder would make the copy hold what its user did not give.
+        if "/" in name or "\\" in name or not name.endswith(".safetensors"):
+            raise ModelFormatError(f"{where}: found file {quote(name)} (need NAME.safetensors)")
+    tensors: dict[str, Stored] = {}
+    buffers = []
+    for name in names:
+        buffer, found = open_safetensors(folder / name)
+        buffers.append(buffer)
+        for tensor in found.values():
+            if weight_map.get(tensor.name) != name:
+                raise ModelFormatError(
+                    f"{where}: tensor {quote(tensor.name)}: found in {name} (the index says "
+                    f"{quote(str(weight_map.get(tensor.name)))})"
+                )
+            tensors[tensor.name] = tensor
+    missing = weight_map.keys() - tensors.keys()
+    if missing:
+        raise ModelFormatError(
+            f"{where}: tensor {quote(min(missing))}: not in {weight_map[min(missing)]}, nor are "
+            f"{len(missing) - 1} others; the download is incomplete"
+        )
+    return Checkpoint(tuple(folder / name for name in names), tuple(buffers), tensors)

@@ -1,0 +1,119 @@
+"""Read config.json: typed answers about a model's configuration, with errors that name the key.
+
+Knows where writers of different ages put things: values under `text_config`, RoPE at the top, in
+`rope_scaling`, or in `rope_parameters`, once or once a layer type. Decides nothing by itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgeinfer.convert.strict_json import Object, read_object
+from edgeinfer.errors import ModelFormatError
+from edgeinfer.loader.cursor import quote
+from edgeinfer.loader.mapped import display
+from edgeinfer.loader.metadata import REQUIRED, Metadata
+
+NAME = "config.json"
+MOST_LAYERS = 1024
+FULL, SLIDING = "full_attention", "sliding_attention"
+# What transformers calls layer types, by the names that older configurations have.
+_LAYER_TYPES = {"attention": FULL, "mamba": "linear_attention"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Config:
+    """A configuration: `values` answers for its scalars, `raw` holds all of it."""
+
+    architecture: str
+    raw: Object
+    values: Metadata
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the text model."""
+        return self.values.integer("num_hidden_layers", least=1, most=MOST_LAYERS)
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads of a layer."""
+        return self.values.integer("num_attention_heads", least=1)
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Key heads of a layer, a divisor of the query heads; as many where nothing is said."""
+        found = self.values.integer("num_key_value_heads", self.n_heads, least=1)
+        if self.n_heads % found:
+            raise self.error("num_key_value_heads", f"{found} (need a divisor of {self.n_heads})")
+        return found
+
+    @property
+    def head_dim(self) -> int:
+        """Elements of a head."""
+        found = self.values.integer("head_dim", None, least=1)
+        if found is not None:
+            return found
+        n_embd = self.values.integer("hidden_size", least=1)
+        if n_embd % self.n_heads:
+            raise self.error("head_dim", f"none (need it for {n_embd} / {self.n_heads} columns)")
+        return n_embd // self.n_heads
+
+    def layer_types(self, default: list[str] | None = None) -> list[str]:
+        """Return the kind of each layer, under transformers' present names."""
+        found = self.raw.get("layer_types")
+        if found is None and default is not None:
+            return default
+        if not isinstance(found, list) or len(found) != self.n_layers:
+            raise self.error("layer_types", f"{quote(str(found))} (need {self.n_layers} names)")
+        return [_LAYER_TYPES.get(str(kind), str(kind)) for kind in found]
+
+    def numbers(self, key: str, values: Any, n: int) -> list[float]:
+        """Check and return a list of `n` numbers found under `key`."""
+        is_list = isinstance(values, list) and len(values) == n
+        if not is_list or not all(type(value) in (int, float) for value in values):
+            raise self.error(key, f"{quote(str(values))} (need {n} numbers)")
+        return [float(value) for value in values]
+
+    def expect(self, key: str, *allowed: Any, default: Any = REQUIRED) -> None:
+        """Raise ModelFormatError unless a key has one of the values that are understood."""
+        found = self.raw.get(key)
+        if found is None and default is not REQUIRED:
+            found = default
+        if found not in allowed:
+            raise self.error(key, f"{quote(str(found))} (need one of {allowed})")
+
+    def section(self, raw: Any, name: str) -> Metadata:
+        """Return an object inside the configuration, to be asked as `values` is."""
+        if not isinstance(raw, dict):
+            raise self.error(name, f"{quote(str(raw))} (need an object)")
+        return Metadata(_scalars(raw), where=f"{self.values.where}: {name}")
+
+    def error(self, key: str, found: str) -> ModelFormatError:
+        """Return an error about a key."""
+        return ModelFormatError(f"{self.values.where}: key {quote(key)}: found {found}")
+
+
+def read_config(folder: Path) -> Config:
+    """Read a folder's config.json; of a model with several parts, that of the text model.
+
+    Raises ModelNotFoundError if there is none, ModelFormatError if it is damaged or does not name
+    its architecture.
+    """
+    raw = read_object(folder / NAME)
+    where = display(folder / NAME)
+    names = raw.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        raise ModelFormatError(
+            f"{where}: key 'architectures': found {quote(str(names))} (need the class's name)"
+        )
+    inner = raw.get("text_config")
+    if isinstance(inner, dict):
+        tied = {"tie_word_embeddings": raw.get("tie_word_embeddings")}
+        raw = {key: value for key, value in (tied | raw | inner).items() if value is not None}
+    return Config(names[0], raw, Metadata(_scalars(raw), where=where))
+
+
+def _scalars(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are numbers, flags or texts; null counts as missing."""
+    return {key: value for key, value in raw.items() if isinstance(value, bool | int | float | str)}

@@ -1,0 +1,92 @@
+"""Make the metadata that every architecture has, from a configuration.
+
+A key that begins with a dot is the architecture's own, as the loader's Metadata has it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgeinfer.convert.config import Config
+from edgeinfer.loader.metadata import REQUIRED
+from edgeinfer.loader.strings import StringArray
+from edgeinfer.writer.entries import Entry
+
+Keys = list[Entry]
+
+
+def u32(key: str, value: int) -> Entry:
+    """Return a count."""
+    return Entry(key, "u32", value)
+
+
+def f32(key: str, value: float) -> Entry:
+    """Return a number."""
+    return Entry(key, "f32", value)
+
+
+def flag(key: str, value: bool) -> Entry:
+    """Return a flag."""
+    return Entry(key, "bool", value)
+
+
+def text(key: str, value: str) -> Entry:
+    """Return a text."""
+    return Entry(key, "str", value)
+
+
+def flags(key: str, values: Sequence[bool]) -> Entry:
+    """Return a flag for each layer."""
+    return Entry(key, f"bool[{len(values)}]", np.array(values, np.uint8))
+
+
+def counts(key: str, values: Sequence[int]) -> Entry:
+    """Return a count for each layer or token."""
+    return Entry(key, f"i32[{len(values)}]", np.array(values, np.int32))
+
+
+def numbers(key: str, values: Sequence[float]) -> Entry:
+    """Return a number for each token."""
+    return Entry(key, f"f32[{len(values)}]", np.array(values, np.float32))
+
+
+def texts(key: str, values: Sequence[str | bytes]) -> Entry:
+    """Return an array of texts."""
+    return Entry(key, f"str[{len(values)}]", StringArray.from_strings(values))
+
+
+def base_keys(c: Config, *, eps: str = "rms_norm_eps", n_ff: int | None = None) -> Keys:
+    """Return the keys of a transformer with RMS norms; `eps` is the configuration's name for it."""
+    v = c.values
+    if n_ff is None:
+        n_ff = v.integer("intermediate_size", least=1)
+    return [
+        u32(".block_count", c.n_layers),
+        u32(".context_length", v.integer("max_position_embeddings", least=1)),
+        u32(".embedding_length", v.integer("hidden_size", least=1)),
+        u32(".feed_forward_length", n_ff),
+        u32(".attention.head_count", c.n_heads),
+        u32(".attention.head_count_kv", c.n_kv_heads),
+        u32(".attention.key_length", c.head_dim),
+        u32(".attention.value_length", c.head_dim),
+        u32(".vocab_size", v.integer("vocab_size", least=1)),
+        f32(".attention.layer_norm_rms_epsilon", v.number(eps, above=0.0)),
+    ]
+
+
+def expert_keys(c: Config, *, count: str, n_ff: int) -> Keys:
+    """Return the keys of a mixture of experts; `count` is the configuration's name for theirs."""
+    n_experts = c.values.integer(count, least=1)
+    return [
+        u32(".expert_count", n_experts),
+        u32(".expert_used_count", c.values.integer("num_experts_per_tok", least=1, most=n_experts)),
+        u32(".expert_feed_forward_length", n_ff),
+    ]
+
+
+def window_keys(c: Config, windowed: Sequence[bool], *, default: int = REQUIRED) -> Keys:
+    """Return the keys of a window that some layers have."""
+    return [
+        u32(".attention.sliding_window", c.values.integer("sliding_window", default, least=1)),
+        flags(".attention.sliding_window_pattern", windowed),
+    ]

@@ -1,0 +1,122 @@
+"""Give a checkpoint's tensors their GGUF names and shapes: a family's row applied to all of them.
+
+Names come from the `gguf` package's map. A tensor without a name is refused: leaving one out would
+change the answers.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from edgeinfer.convert.config import Config
+from edgeinfer.convert.family import Family
+from edgeinfer.convert.safetensors import Stored
+from edgeinfer.convert.weights import Weights, stacked, stored
+from edgeinfer.errors import InvalidParameterError, ModelFormatError, UnsupportedModelError
+from edgeinfer.loader.cursor import quote
+
+if TYPE_CHECKING:
+    from gguf.tensor_mapping import TensorNameMap
+
+MAX_LISTED = 8
+SUFFIXES = (".weight", ".bias", "")
+# Buffers that checkpoints carry and the model computes by itself.
+BUFFERS = re.compile(r"\.(rotary_emb\.inv_freq|masked_bias|position_ids)$")
+_EXPERT = re.compile(r"\.experts\.(\d+)\.")
+_LAYER = re.compile(r"^blk\.\d+\.")
+
+
+def named_weights(tensors: Mapping[str, Stored], family: Family, c: Config) -> dict[str, Weights]:
+    """Return all tensors of the file to be, by name; none is read.
+
+    Raises UnsupportedModelError listing tensors that have no place in the architecture,
+    ModelFormatError if experts are missing or two tensors get one name.
+    """
+    names = _name_map(family.arch, c.n_layers)
+    found: dict[str, Weights] = dict(family.computed(c))
+    unknown = []
+    for name, weights in _gathered(tensors, family, c):
+        gguf_name = _gguf_name(names, name)
+        if gguf_name is None:
+            unknown.append(name)
+            continue
+        for final, made in _applied(gguf_name, weights, family, c):
+            if final in found:
+                raise ModelFormatError(f"tensor {quote(name)}: {final} is there already")
+            found[final] = made
+    if unknown:
+        more = f" and {len(unknown) - MAX_LISTED} more" if len(unknown) > MAX_LISTED else ""
+        raise UnsupportedModelError(
+            f"{c.values.where}: {c.architecture} with tensors that architecture '{family.arch}' "
+            f"has no place for: {', '.join(map(quote, unknown[:MAX_LISTED]))}{more}"
+        )
+    return found
+
+
+def _name_map(arch: str, n_layers: int) -> "TensorNameMap":
+    try:
+        from gguf.constants import MODEL_ARCH_NAMES
+        from gguf.tensor_mapping import get_tensor_name_map
+    except ImportError:
+        raise InvalidParameterError(
+            "converting needs the package gguf: pip install 'edgeinfer[convert]'"
+        ) from None
+    by_name = {name: member for member, name in MODEL_ARCH_NAMES.items()}
+    return get_tensor_name_map(by_name[arch], n_layers)
+
+
+def _gguf_name(names: "TensorNameMap", name: str) -> str | None:
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            found: str | None = names.get_name(name.removesuffix(suffix))
+            if found is not None:
+                return found + (suffix or ".weight")
+    return None
+
+
+def _gathered(
+    tensors: Mapping[str, Stored], family: Family, c: Config
+) -> Iterator[tuple[str, Weights]]:
+    """Yield names the map may know with their weights, one tensor for all experts of a layer."""
+    experts: dict[str, dict[int, Weights]] = {}
+    for original, tensor in tensors.items():
+        if BUFFERS.search(original) or (family.left_out and re.match(family.left_out, original)):
+            continue
+        name = original
+        for pattern, replacement in family.renames:
+            name = re.sub(pattern, replacement, name)
+        # A checkpoint of tied embeddings may hold an output matrix nobody trained.
+        if name == "lm_head.weight" and c.values.flag("tie_word_embeddings", False):
+            continue
+        expert = _EXPERT.search(name)
+        if expert is None:
+            yield name, stored(tensor)
+        else:
+            whole = _EXPERT.sub(".experts.", name)
+            experts.setdefault(whole, {})[int(expert[1])] = stored(tensor)
+    for name, parts in experts.items():
+        shapes = {(part.shape, part.dtype) for part in parts.values()}
+        if parts.keys() != set(range(len(parts))) or len(shapes) != 1:
+            raise ModelFormatError(
+                f"tensor {quote(name)}: found {len(parts)} experts of {len(shapes)} shapes "
+                f"(need 0 to {max(parts)}, all alike)"
+            )
+        yield name, stacked([parts[i] for i in range(len(parts))])
+
+
+def _applied(
+    name: str, weights: Weights, family: Family, c: Config
+) -> Iterator[tuple[str, Weights]]:
+    """Yield what becomes of a named tensor: itself or its parts, changed."""
+    layer = _LAYER.match(name)
+    stem, _, suffix = name.removeprefix(layer[0] if layer else "").rpartition(".")
+    made = {stem: weights}
+    for pattern, split in family.splits:
+        if fnmatchcase(stem, pattern):
+            made = split(weights, c)
+    for part_name, part in made.items():
+        for pattern, change in family.changes:
+            if fnmatchcase(part_name, pattern):
+                part = change(part, c)
+        yield f"{layer[0] if layer else ''}{part_name}.{suffix}", part

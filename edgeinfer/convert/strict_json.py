@@ -1,0 +1,58 @@
+"""Read JSON from files that anyone may have written: objects with each key once, finite numbers.
+
+Knows nothing of what the objects mean.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from edgeinfer.errors import ModelFormatError, ModelNotFoundError
+from edgeinfer.loader.cursor import quote
+from edgeinfer.loader.mapped import display
+
+MAX_BYTES = 256 << 20  # the largest tokenizer.json has 40 MB
+
+Object = dict[str, Any]
+
+
+def read_object(path: Path) -> Object:
+    """Return the object a file holds.
+
+    Raises ModelNotFoundError if there is no such file, ModelFormatError if it is not JSON, too
+    large or nested too deep, or names a key twice.
+    """
+    where = display(path)
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ModelNotFoundError(f"{where}: {error.strerror or error}") from None
+    if len(raw) > MAX_BYTES:
+        raise ModelFormatError(f"{where}: found more than {MAX_BYTES} bytes of JSON")
+    return parse_object(raw, where)
+
+
+def parse_object(raw: bytes, where: str) -> Object:
+    """Return the object that bytes hold; raises ModelFormatError."""
+
+    def once(pairs: list[tuple[str, Any]]) -> Object:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            raise ModelFormatError(f"{where}: key {quote(twice)}: found twice (need each key once)")
+        return found
+
+    def constant(name: str) -> NoReturn:
+        raise ModelFormatError(f"{where}: found {name} (need finite numbers)")
+
+    try:
+        found = json.loads(raw, object_pairs_hook=once, parse_constant=constant)
+    except RecursionError:
+        raise ModelFormatError(f"{where}: JSON nested too deep") from None
+    except ValueError as error:
+        raise ModelFormatError(f"{where}: not JSON: {error}; the file is damaged") from None
+    if not isinstance(found, dict):
+        raise ModelFormatError(f"{where}: found a {type(found).__name__} (need a JSON object)")
+    return found

@@ -1,0 +1,129 @@
+"""Describe tensors to be written as rows that are read when they are needed.
+
+A `Weights` is a shape and a function that returns some of its rows; the functions here make new
+ones from others, and nothing is read before `rows`. A vector counts as a matrix of one column, so
+that a bias can be reordered as its matrix is.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeinfer.convert.safetensors import DTYPES, Stored
+
+Floats = npt.NDArray[np.float32]
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """A tensor to be written.
+
+    Attributes:
+        shape: in NumPy order.
+        dtype: a name of safetensors.DTYPES; what `take` returns.
+        take: row numbers, (n,), to those rows, (n, n_columns).
+        change: applied to decoded values, None to leave them.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    take: Callable[[Index], npt.NDArray[Any]]
+    change: Callable[[Floats], Floats] | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Values of a row; 1 for a vector."""
+        return self.shape[-1] if len(self.shape) > 1 else 1
+
+    @property
+    def n_rows(self) -> int:
+        """Rows over all leading axes; for a vector, its values."""
+        return math.prod(self.shape) // self.n_columns
+
+    def rows(self, first: int, last: int) -> Floats:
+        """Return some rows as float32, (last - first, n_columns)."""
+        values = _decoded(self.take(np.arange(first, last)), self.dtype)
+        return values if self.change is None else self.change(values)
+
+
+def stored(tensor: Stored) -> Weights:
+    """Return a checkpoint's tensor as it is."""
+    shape = tensor.array.shape or (1,)
+    matrix = tensor.array.reshape(-1, shape[-1] if len(shape) > 1 else 1)
+    return Weights(shape, tensor.dtype, lambda rows: matrix[rows])
+
+
+def computed(values: npt.ArrayLike) -> Weights:
+    """Return a vector that no checkpoint has."""
+    return stored(Stored("", "F32", np.asarray(values, np.float32)))
+
+
+def reordered(weights: Weights, order: npt.ArrayLike) -> Weights:
+    """Return the rows in this order, (n,); a matrix or vector may lose or repeat some."""
+    index = np.asarray(order, np.intp)
+    shape = (len(index), *weights.shape[1:])
+    return replace(weights, shape=shape, take=lambda rows: weights.take(index[rows]))
+
+
+def reshaped(weights: Weights, *shape: int) -> Weights:
+    """Return the same values in another shape, which must have as many."""
+    made = replace(weights, shape=shape)
+    if made.n_columns == weights.n_columns and made.n_rows == weights.n_rows:
+        return made
+    whole = weights.take(np.arange(weights.n_rows)).reshape(made.n_rows, made.n_columns)
+    return replace(made, take=lambda rows: whole[rows])
+
+
+def transposed(weights: Weights) -> Weights:
+    """Return a matrix with rows and columns exchanged."""
+    n_rows, n_columns = weights.shape
+
+    def take(rows: Index) -> npt.NDArray[Any]:
+        return weights.take(np.arange(n_rows)).T[rows]
+
+    return replace(weights, shape=(n_columns, n_rows), take=take)
+
+
+def stacked(parts: Sequence[Weights]) -> Weights:
+    """Return one tensor of parts of equal shape, which become its first axis."""
+    first = parts[0]
+    n = first.n_rows if len(first.shape) > 1 else 1
+
+    def take(rows: Index) -> npt.NDArray[Any]:
+        if len(first.shape) == 1:
+            return np.concatenate([parts[i].take(np.arange(first.n_rows)).T for i in rows])
+        found = np.empty((len(rows), first.n_columns), DTYPES[first.dtype])
+        of = rows // n
+        for i in np.unique(of):
+            found[of == i] = parts[i].take(rows[of == i] - i * n)
+        return found
+
+    return replace(first, shape=(len(parts), *first.shape), take=take)
+
+
+def part(weights: Weights, index: int) -> Weights:
+    """Return one entry along the first axis, as of stacked experts."""
+    shape = weights.shape[1:]
+    if len(shape) == 1:
+        whole = weights.take(np.array([index])).reshape(-1, 1)
+        return replace(weights, shape=shape, take=lambda rows: whole[rows])
+    n = weights.n_rows // weights.shape[0]
+    return replace(weights, shape=shape, take=lambda rows: weights.take(rows + index * n))
+
+
+def changed(weights: Weights, change: Callable[[Floats], Floats]) -> Weights:
+    """Return the values changed by a function, after what changes them already."""
+    before = weights.change
+    both = change if before is None else lambda values: change(before(values))
+    return replace(weights, change=both)
+
+
+def _decoded(raw: npt.NDArray[Any], dtype: str) -> Floats:
+    if dtype == "BF16":
+        return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return raw.astype(np.float32)

@@ -1,0 +1,52 @@
+"""Write the planned files of a model and give them their names once they read back as written."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from edgeinfer.errors import ResourceError
+from edgeinfer.loader.gguf import open_gguf
+from edgeinfer.loader.mapped import display
+from edgeinfer.writer.gguf import Bytes, write
+from edgeinfer.writer.splitting import NamedPlan
+from edgeinfer.writer.workplace import PartFile, Targets, workplace
+
+
+def targets_of(target: Path, plans: Sequence[NamedPlan]) -> Targets:
+    """Return where the planned files go. A link to a file stays, and what it points at goes."""
+    path = Path(os.path.realpath(target)) if len(plans) == 1 else target
+    names = (path.name,) if len(plans) == 1 else tuple(named.name for named in plans)
+    return Targets(path.parent, names)
+
+
+def write_files(plans: Sequence[NamedPlan], targets: Targets, pieces: Iterator[Bytes]) -> None:
+    """Write all files, read them again, and only then let them appear.
+
+    `pieces` are the data of all tensors in file order. Raises ResourceError if the disk is full or
+    faulty; what was there is unchanged then.
+    """
+    parts = []
+    with workplace(targets) as place:
+        for name, named in zip(targets.names, plans, strict=True):
+            with place.file(name) as part:
+                write(named.file, pieces, part.write)
+            parts.append(part)
+        _verify(parts, plans)
+        place.publish()
+
+
+def _verify(parts: Sequence[PartFile], plans: Sequence[NamedPlan]) -> None:
+    """Read what was written again: every byte, then as a model file."""
+    for part in parts:
+        part.verify()
+    planned = {t.name: t for named in plans for t in named.file.tensors}
+    with open_gguf(parts[0].path) as found:
+        same = found.tensors.keys() == planned.keys() and all(
+            (t.shape, t.format) == (planned[name].shape, planned[name].format)
+            for name, t in found.tensors.items()
+        )
+        if not same:
+            raise ResourceError(
+                f"{display(parts[0].path)}: reads back as another model; the disk or the memory "
+                "is faulty"
+            )

@@ -1,0 +1,98 @@
+"""One row a family: a tiny model of it that transformers can make, with every feature on.
+
+Sizes differ pairwise, windows are shorter than the text, and the text is longer than the context
+that a scaled RoPE was trained for.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+N_VOCAB = 301
+SIZES: dict[str, Any] = {
+    "vocab_size": N_VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model to be made: its module in edgeinfer/arch, its class, its configuration.
+
+    `config` replaces or adds to SIZES. `n_ctx` is what the program is built for. `native` tells
+    whether the native backend runs it, `peer` whether llama.cpp computes the same.
+    """
+
+    arch: str
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+    n_ctx: int = 256
+    native: bool = True
+    peer: bool = True
+
+
+def rope(kind: str = "default", theta: float = 10000.0, **more: Any) -> dict[str, Any]:
+    """Return `rope_parameters` of a configuration."""
+    return {"rope_type": kind, "rope_theta": theta, **more}
+
+
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+WINDOWED = ["sliding_attention", "full_attention"]
+
+ROWS: dict[str, Row] = {
+    "llama, biases, llama3 factors": Row(
+        "llama",
+        "Llama",
+        {
+            "head_dim": 24,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "rope_parameters": rope("llama3", 5e5, factor=8.0, **LLAMA3),
+        },
+    ),
+    "llama, tied, linear": Row(
+        "llama",
+        "Llama",
+        {"tie_word_embeddings": True, "rope_parameters": rope("linear", factor=4.0)},
+    ),
+    "mixtral": Row("llama", "Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 3}),
+    "gemma3": Row(
+        "gemma3",
+        "Gemma3|Gemma3Text",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 24,
+            "query_pre_attn_scalar": 24,
+            "layer_types": WINDOWED * 2,
+            "sliding_window": 40,
+            "final_logit_softcapping": 3.0,
+            "rope_parameters": {
+                "sliding_attention": rope(),
+                "full_attention": rope("linear", 1e6, factor=8.0),
+            },
+        },
+    ),
+    "lfm2": Row(
+        "lfm2",
+        "Lfm2",
+        {
+            "num_hidden_layers": 5,
+            "conv_L_cache": 4,
+            "conv_bias": True,
+            "block_auto_adjust_ff_dim": True,
+            "block_multiple_of": 20,
+            "block_ffn_dim_multiplier": 1.1,
+            "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
+            "rope_parameters": rope("default", 30000.0),
+        },
+        native=False,
+        peer=False,  # its loader knows no bias of a convolution
+    ),
+}

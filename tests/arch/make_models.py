@@ -1,0 +1,50 @@
+"""Make the models of `families.py` with transformers: python make_models.py FOLDER [NAME...].
+
+Runs in a process of its own, because transformers warns in ways that are not ours. Each model goes
+to FOLDER/NAME as save_pretrained writes it; its tokens and logits beside it, in NAME.npz.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from families import N_VOCAB, ROWS, SIZES, Row
+
+N_TOKENS = 200
+
+
+def main() -> None:
+    """Make those that are named, or all."""
+    folder, names = Path(sys.argv[1]), sys.argv[2:] or list(ROWS)
+    torch.set_num_threads(1)
+    for name in names:
+        torch.manual_seed(3)
+        model = made(ROWS[name])
+        tokens = torch.randint(0, N_VOCAB, (N_TOKENS,))
+        with torch.no_grad():
+            logits = model(tokens[None], use_cache=False).logits[0]
+        model.save_pretrained(folder / name)
+        np.savez(folder / f"{name}.npz", tokens=tokens.numpy(), logits=logits.numpy())
+
+
+def made(row: Row) -> Any:
+    """Return a model whose every weight is random, and none what it is by default."""
+    name, _, config_name = row.name.partition("|")
+    config = getattr(transformers, f"{config_name or name}Config")(**SIZES | row.config)
+    config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval().float()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn_like(parameter)
+            if parameter.ndim == 1:
+                parameter.add_(0.3 * noise)
+            else:
+                parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+    return model
+
+
+main()

@@ -1,0 +1,216 @@
+"""A folder becomes a file that loads; what is not understood is refused, naming it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeinfer.cli.__main__ import main
+from edgeinfer.convert import convert
+from edgeinfer.errors import EdgeInferError, InvalidParameterError
+from edgeinfer.loader.gguf import open_gguf
+from edgeinfer.text.tokenizer import tokenizer_from_metadata
+from tests.convert.checkpoints import save_file
+from tests.convert.tokenizers import byte_level
+
+pytest.importorskip("gguf")
+
+N_EMBD, N_FF, N_VOCAB = 48, 72, 270
+CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": N_EMBD,
+    "intermediate_size": N_FF,
+    "max_position_embeddings": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": N_VOCAB,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+SHAPES = {
+    "model.embed_tokens": (N_VOCAB, N_EMBD),
+    "model.norm": (N_EMBD,),
+    "lm_head": (N_VOCAB, N_EMBD),
+    "model.layers.0.input_layernorm": (N_EMBD,),
+    "model.layers.0.post_attention_layernorm": (N_EMBD,),
+    "model.layers.0.self_attn.q_proj": (N_EMBD, N_EMBD),
+    "model.layers.0.self_attn.k_proj": (N_EMBD // 2, N_EMBD),
+    "model.layers.0.self_attn.v_proj": (N_EMBD // 2, N_EMBD),
+    "model.layers.0.self_attn.o_proj": (N_EMBD, N_EMBD),
+    "model.layers.0.mlp.gate_proj": (N_FF, N_EMBD),
+    "model.layers.0.mlp.up_proj": (N_FF, N_EMBD),
+    "model.layers.0.mlp.down_proj": (N_EMBD, N_FF),
+}
+
+
+def arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return {
+        f"{name}.weight": rng.standard_normal(shape).astype(np.float32)
+        for name, shape in SHAPES.items()
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "Tiny-1"
+    made.mkdir()
+    (made / "config.json").write_text(json.dumps(CONFIG))
+    (made / "tokenizer.json").write_text(json.dumps(byte_level(N_VOCAB - 3)))
+    save_file(arrays(), made / "model.safetensors")
+    return made
+
+
+def changed(folder: Path, name: str, **keys: Any) -> None:
+    path = folder / name
+    found = json.loads(path.read_text()) if path.exists() else {}
+    kept = {key: value for key, value in (found | keys).items() if value is not ...}
+    path.write_text(json.dumps(kept))
+
+
+def test_values_are_those_of_the_checkpoint(folder: Path, tmp_path: Path) -> None:
+    result = convert(folder, tmp_path / "out.gguf", outtype="f32")
+    assert result.files == (tmp_path / "out.gguf",)
+    weights = arrays()
+    with open_gguf(result.files[0]) as file:
+        assert file.metadata["general.name"] == "Tiny-1"
+        found = {name: t.data.view("<f4").reshape(t.shape) for name, t in file.tensors.items()}
+    assert (found["token_embd.weight"] == weights["model.embed_tokens.weight"]).all()
+    q = weights["model.layers.0.self_attn.q_proj.weight"]
+    halves = q.reshape(4, 2, 6, N_EMBD)
+    assert (found["blk.0.attn_q.weight"].reshape(4, 6, 2, N_EMBD)[:, :, 1] == halves[:, 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("outtype", "matrix"), [("f32", "F32"), ("f16", "F16"), ("bf16", "BF16"), ("auto", "BF16")]
+)
+def test_matrices_get_the_format(folder: Path, tmp_path: Path, outtype: str, matrix: str) -> None:
+    result = convert(folder, tmp_path / "out.gguf", outtype=outtype)
+    formats = {tensor.name: tensor.format.name for tensor in result.tensors}
+    assert formats["blk.0.ffn_down.weight"] == matrix
+    assert formats["blk.0.ffn_norm.weight"] == "F32"
+    assert result.files[0].stat().st_size == result.n_bytes
+
+
+def test_rows_that_do_not_fit_the_format_are_reported(folder: Path) -> None:
+    result = convert(folder, outtype="q8_0", dry_run=True)
+    assert "blk.0.ffn_down.weight" in result.fallbacks
+    assert result.files == (folder / "Tiny-1-Q8_0.gguf",)
+    assert not result.files[0].exists()
+
+
+def test_a_set_of_files_loads_as_one(folder: Path, tmp_path: Path) -> None:
+    result = convert(folder, tmp_path / "out.gguf", outtype="f32", split_max_bytes=60_000)
+    assert len(result.files) > 1
+    with open_gguf(result.files[0]) as file:
+        assert len(file.tensors) == len(SHAPES)
+
+
+def test_the_tokenizer_is_that_of_the_folder(folder: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Library
+
+    changed(folder, "tokenizer_config.json", add_bos_token=True, bos_token="<s>", eos_token="</s>")
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    path = convert(folder, tmp_path / "v.gguf", vocab_only=True).files[0]
+    text = "the other thing, and 12 more: ñandú \U0001f600 </s>"
+    with open_gguf(path) as file:
+        assert file.tensors == {}
+        tokenizer = tokenizer_from_metadata(file.metadata, where="file")
+    expected = Library.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    assert tokenizer.encode(text, parse_special=True) == [1, *expected]
+    assert tokenizer.n_vocab == N_VOCAB
+    assert 2 in tokenizer.stop_ids
+    assert tokenizer.chat_template is not None
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"architectures": ["NoSuchForCausalLM"]}, "'NoSuchForCausalLM' .need one of"),
+        ({"architectures": ...}, "key 'architectures'"),
+        ({"hidden_size": ...}, "key 'hidden_size': missing"),
+        ({"hidden_size": "48"}, "key 'hidden_size': found the string"),
+        ({"num_hidden_layers": -1}, "key 'num_hidden_layers': found -1"),
+        ({"num_key_value_heads": 3}, "divisor"),
+        ({"hidden_act": "relu"}, "key 'hidden_act'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "key 'rope_type': found 'dynamic'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "missing"),
+        ({"rope_scaling": [1]}, "key 'rope_parameters'"),
+        ({"num_hidden_layers": 0}, "key 'num_hidden_layers'"),
+    ],
+)
+def test_a_configuration_that_is_not_understood_is_refused(
+    folder: Path, keys: dict[str, Any], message: str
+) -> None:
+    changed(folder, "config.json", **keys)
+    with pytest.raises(EdgeInferError, match=message):
+        convert(folder, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"model": 5}, "key 'model'"),
+        ({"model": {"type": "Unigram", "vocab": {}}}, "found 'Unigram'"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}}, "token id 0"),
+        ({"added_tokens": [{"id": N_VOCAB, "content": "x"}]}, f"token id {N_VOCAB}"),
+        ({"added_tokens": [7]}, "added_tokens"),
+        ({"normalizer": {"type": "Lowercase"}}, "normalizer"),
+        ({"pre_tokenizer": {"type": "ByteLevel"}}, "pre_tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_is_not_understood_is_refused(
+    folder: Path, keys: dict[str, Any], message: str
+) -> None:
+    changed(folder, "tokenizer.json", **keys)
+    with pytest.raises(EdgeInferError, match=message):
+        convert(folder, dry_run=True)
+
+
+def test_a_tensor_without_a_place_is_refused(folder: Path) -> None:
+    more = {"model.layers.0.self_attn.gate.weight": np.ones((3, 3), np.float32)}
+    save_file(arrays() | more, folder / "model.safetensors")
+    with pytest.raises(EdgeInferError, match=r"no place for: .*self_attn\.gate\.weight"):
+        convert(folder, dry_run=True)
+
+
+@pytest.mark.parametrize("value", [np.nan, 70000.0])
+def test_a_weight_that_the_format_cannot_hold_is_refused(
+    folder: Path, tmp_path: Path, value: float
+) -> None:
+    broken = arrays()
+    broken["model.layers.0.mlp.up_proj.weight"][3, 4] = value
+    save_file(broken, folder / "model.safetensors")
+    with pytest.raises(EdgeInferError, match=r"blk\.0\.ffn_up\.weight"):
+        convert(folder, tmp_path / "out.gguf", outtype="f16")
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_the_output_matrix_of_tied_embeddings_is_left_out(folder: Path, tmp_path: Path) -> None:
+    changed(folder, "config.json", tie_word_embeddings=True)
+    result = convert(folder, tmp_path / "out.gguf")
+    assert "output.weight" not in {tensor.name for tensor in result.tensors}
+
+
+def test_metadata_may_not_say_how_to_compute(folder: Path) -> None:
+    with pytest.raises(InvalidParameterError, match=r"llama\.block_count"):
+        convert(folder, dry_run=True, metadata={"llama.block_count": 5})
+
+
+def test_the_command_prints_the_path(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    target = tmp_path / "out.gguf"
+    arguments = ["convert", str(folder), "--outfile", str(target), "--outtype", "f16"]
+    assert main([*arguments, "--model-name", "Other"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["llama, F16: 12 tensors, 92.6 kB", str(target)]
+    with open_gguf(target) as file:
+        assert file.metadata["general.name"] == "Other"
+    assert main(arguments) == 2
+    assert "exists" in capsys.readouterr().err

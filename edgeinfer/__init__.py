@@ -7,6 +7,7 @@ from edgeinfer.errors import (
     CancelledError,
     ContextOverflowError,
     EdgeInferError,
+    GrammarError,
     InvalidParameterError,
     MissingTensorError,
     ModelClosedError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from edgeinfer.quantizing.quantize import quantize
     from edgeinfer.quantizing.report import QuantizeReport
     from edgeinfer.sizing import Estimate, estimate
+    from edgeinfer.text.grammar import Grammar
     from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer
 
 __version__ = "0.1.0"
@@ -39,6 +41,8 @@ __all__ = [
     "ContextOverflowError",
     "EdgeInferError",
     "Estimate",
+    "Grammar",
+    "GrammarError",
     "InvalidParameterError",
     "MissingTensorError",
     "Model",
@@ -63,6 +67,7 @@ __all__ = [
 _HOME = {
     "Completion": "edgeinfer.completion",
     "Estimate": "edgeinfer.sizing",
+    "Grammar": "edgeinfer.text.grammar",
     "Model": "edgeinfer.model",
     "QuantizeReport": "edgeinfer.quantizing.report",
     "Session": "edgeinfer.llm.keeping",

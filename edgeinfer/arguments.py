@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, get_type_hints
 from edgeinfer.completion import PromptProgress
 from edgeinfer.engine.processed import LogitsProcessor
 from edgeinfer.overflow import Overflow
+from edgeinfer.text.grammar import Grammar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,6 +23,10 @@ class AnswerOptions(TypedDict, total=False):
 
     max_tokens: int | None
     stop: str | Iterable[str] | None
+    grammar: Grammar | str | None
+    json_schema: Mapping[str, Any] | str | type | None
+    regex: str | None
+    response_format: Mapping[str, Any] | None
     seed: int | None
     temperature: float | None
     top_k: int | None

@@ -7,7 +7,8 @@ EdgeInferError
 ├── SessionError              a saved session is broken, or of another model or kind of keys
 ├── ModelNotFoundError        no file, catalogue name or repository answers to the given name
 ├── InvalidParameterError     a caller's value is outside its range
-│   └── ContextOverflowError  a prompt does not fit the context
+│   ├── ContextOverflowError  a prompt does not fit the context
+│   └── GrammarError          a grammar or schema is broken, too large, or allows nothing further
 ├── TemplateError             a chat template is missing, broken, or refused the conversation
 ├── ResourceError             memory, disk or the file itself gave out
 ├── BackendError              the compiled kernels are missing or failed
@@ -56,6 +57,10 @@ class InvalidParameterError(EdgeInferError):
 
 
 class ContextOverflowError(InvalidParameterError):
+    pass
+
+
+class GrammarError(InvalidParameterError):
     pass
 
 

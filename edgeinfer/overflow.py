@@ -94,6 +94,7 @@ class Shift:
             n_logprobs=ended.n_logprobs,
             priority=ended.priority,
             deadline_s=ended.deadline_s,
+            constraint=ended.constraint,
         )
         return self._submit(rest)
 

@@ -8,9 +8,11 @@ from typing import Any
 from edgeinfer.engine.sampler import MOST_LOGPROBS
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import InvalidParameterError
+from edgeinfer.text.grammar import Grammar
 from edgeinfer.text.tokenizer import Tokenizer
 
 DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
+FORMS = ("grammar", "json_schema", "regex", "response_format")
 MOST_STRINGS = 64
 MOST_CHARS = 1024
 MOST_ANSWERS = 128
@@ -47,6 +49,40 @@ def chosen_sampling(defaults: SamplingParams, arguments: Mapping[str, Any]) -> S
     names = [field.name for field in fields(SamplingParams) if field.name != "dry_breakers"]
     given = {name: arguments[name] for name in names if arguments.get(name) is not None}
     return replace(defaults, **given)
+
+
+def chosen_grammar(arguments: Mapping[str, Any]) -> Grammar | None:
+    """Return what an answer has to look like, None if it may be any text."""
+    names = [name for name in FORMS if arguments.get(name) is not None]
+    if len(names) > 1:
+        raise InvalidParameterError(f"{names[0]}: found {names[1]}, too (give one of them)")
+    if not names:
+        return None
+    given = arguments[names[0]]
+    if names[0] == "json_schema":
+        return Grammar.from_json_schema(given)
+    if names[0] == "regex":
+        return Grammar.from_regex(given)
+    if names[0] == "response_format":
+        return _formatted(given)
+    return given if isinstance(given, Grammar) else Grammar.from_text(given)
+
+
+def _formatted(response_format: Any) -> Grammar | None:
+    """Return the grammar of a response_format of OpenAI's interface, or of llama-cpp-python's."""
+    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        schema = response_format.get("schema")
+        return Grammar.any_json() if schema is None else Grammar.from_json_schema(schema)
+    named = response_format.get("json_schema") if kind == "json_schema" else None
+    if isinstance(named, Mapping) and "schema" in named:
+        return Grammar.from_json_schema(named["schema"])
+    raise InvalidParameterError(
+        f"response_format: found {str(response_format)[:60]} (need a dict whose type is 'text', "
+        "'json_object', perhaps with a schema, or 'json_schema' with json_schema={'schema': ...})"
+    )
 
 
 def answer_count(n: int) -> int:
@@ -123,8 +159,8 @@ def breaker_ids(tokenizer: Tokenizer, breakers: tuple[str, ...]) -> tuple[tuple[
     own tokenization where that is longer. Reads the whole vocabulary.
     """
     parts = [text.encode() for text in breakers]
-    pieces = map(tokenizer.piece, range(tokenizer.n_vocab))
-    single = [(id,) for id, piece in enumerate(pieces) if any(part in piece for part in parts)]
+    pieces = enumerate(tokenizer.pieces())
+    single = [(id,) for id, piece in pieces if any(part in piece for part in parts)]
     spelled = [tuple(tokenizer.encode(text, add_special=False)) for text in breakers]
     return tuple(single) + tuple(ids for ids in spelled if len(ids) > 1)
 

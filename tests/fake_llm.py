@@ -46,6 +46,9 @@ class FakeTokenizer:
     def piece(self, token_id):
         return PIECES[token_id]
 
+    def pieces(self):
+        return PIECES
+
     def is_control(self, token_id):
         return token_id in (END, BOS)
 

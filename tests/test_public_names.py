@@ -8,7 +8,17 @@ from edgeinfer import errors
 
 # What `import edgeinfer` and `edgeinfer --help` may not pull in: each costs 20 to 225 ms.
 HEAVY = {
-    *("cffi", "gguf", "huggingface_hub", "jinja2", "numba", "numpy", "prompt_toolkit", "psutil"),
+    *(
+        "cffi",
+        "gguf",
+        "huggingface_hub",
+        "jinja2",
+        "llguidance",
+        "numba",
+        "numpy",
+        "prompt_toolkit",
+        "psutil",
+    ),
     *("rich", "sentencepiece", "tokenizers", "torch", "transformers"),
 }
 
@@ -21,6 +31,8 @@ def test_public_names_are_these_and_sorted() -> None:
         "ContextOverflowError",
         "EdgeInferError",
         "Estimate",
+        "Grammar",
+        "GrammarError",
         "InvalidParameterError",
         "MissingTensorError",
         "Model",

@@ -275,6 +275,9 @@ class Engine:
             return
         sequence.tokens.append(token)
         yield Token(sequence, token, logprob)
+        if sequence.constraint is not None and sequence.constraint.is_done:
+            yield from self.finish(sequence, "stop")
+            return
         full = len(sequence.tokens) >= self.limits.n_ctx
         if full or sequence.n_generated >= sequence.max_tokens:
             yield from self.finish(sequence, "length")

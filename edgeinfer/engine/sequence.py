@@ -4,6 +4,7 @@ from collections.abc import Sequence as Ids
 from typing import Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.state import NO_SNAPSHOT
@@ -21,6 +22,20 @@ class TokenSampler(Protocol):
         self, logits: np.ndarray, history: Ids[int], position: int, n_top: int
     ) -> Sampled:
         """Choose the same token, and report how likely it and the `n_top` likeliest are."""
+
+
+class Constraint(Protocol):
+    """Which ids may come next in one answer, as far as it has come; nothing is ever taken back."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is complete, and nothing can follow."""
+
+    def allowed(self) -> npt.NDArray[np.uint8]:
+        """Return which ids may come next, a bit each, the lowest first; raises where none may."""
+
+    def accept(self, token: int) -> None:
+        """Take the id that has come, one of those allowed."""
 
 
 class Sequence:
@@ -41,10 +56,12 @@ class Sequence:
     wants no rows but those that the next tokens are chosen from.
 
     `priority`: a higher one goes first. `deadline_s`: when to end it, by time.monotonic().
+    `constraint`: what the sampler keeps to; where it is at its end, so is the sequence.
     """
 
     __slots__ = (
         "arrival",
+        "constraint",
         "deadline_s",
         "error",
         "finish_reason",
@@ -87,6 +104,7 @@ class Sequence:
         rows_from: int | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         assert sampler is not None or max_tokens == 0
         self.tokens = list(tokens)
@@ -98,6 +116,7 @@ class Sequence:
         self.rows_from = rows_from
         self.priority = priority
         self.deadline_s = deadline_s
+        self.constraint = constraint
         self.arrival = 0
         self.pages: list[int] = []
         self.snapshot = NO_SNAPSHOT

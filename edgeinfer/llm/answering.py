@@ -8,10 +8,11 @@ from typing import Any, Unpack
 
 from edgeinfer.arguments import ChatOptions, TextOptions, spelled_out
 from edgeinfer.completion import Completion, CompletionStream, Echo, read_together
+from edgeinfer.engine.constrained import ConstrainedSampler
 from edgeinfer.engine.processed import ProcessedSampler
 from edgeinfer.engine.sampler import Sampled, Sampler
 from edgeinfer.engine.scoring import score
-from edgeinfer.engine.sequence import Sequence
+from edgeinfer.engine.sequence import Sequence, TokenSampler
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.llm.conversation import fit_messages
 from edgeinfer.llm.keeping import KeepingModel
@@ -20,6 +21,7 @@ from edgeinfer.request import (
     DRY_BREAKERS,
     answer_count,
     breaker_ids,
+    chosen_grammar,
     chosen_sampling,
     most_logprobs,
     most_tokens,
@@ -51,6 +53,14 @@ class AnsweringModel(KeepingModel):
             max_tokens: most tokens of the answer; 0 reads the prompt only, so that the next call
                 finds it. None stops at the model's own end or the end of the context.
             stop: strings that end the answer; it does not contain them.
+            grammar: what the answer has to look like, from its first character to its last: a
+                Grammar, or its text in GBNF or in llguidance's Lark. The answer ends where nothing
+                can follow; one that max_tokens cuts short does not fit it. Needs the extra
+                `edgeinfer[grammar]`, as the next three do, of which one at most may be given.
+            json_schema: the same as a JSON schema: a dict, its text, or a pydantic class.
+            regex: the same as a regular expression, of Rust's kind, that matches all of the answer.
+            response_format: the same in OpenAI's form: {"type": "json_object"}, which may hold a
+                "schema", or {"type": "json_schema", "json_schema": {"schema": ...}}.
             seed: 0 to 2**64 - 1; the same seed and prompt give the same answer on every machine.
                 None draws one. The completion names the seed used.
             temperature ... choice: see SamplingParams for meanings and ranges. `dry_breakers` are
@@ -59,7 +69,8 @@ class AnsweringModel(KeepingModel):
                 of the raw logits.
             logits_processor: called as logits_processor(ids, logits) before each token is chosen,
                 with the ids so far and a row of logits, float32 (n_vocab,); returns the row to
-                choose from. It runs on the engine's thread and holds up all requests.
+                choose from. It runs on the engine's thread and holds up all requests. A grammar
+                rules out tokens after it.
             overflow: what to do where prompt and answer are longer than the context. "error", the
                 default, refuses a prompt that leaves no room. "truncate_middle" cuts the middle out
                 of one that leaves none for max_tokens. "shift" cuts one that does not fit at all,
@@ -73,6 +84,8 @@ class AnsweringModel(KeepingModel):
         Raises:
             InvalidParameterError: an argument is out of its range, or the prompt is empty and
                 the model has no token to begin with.
+            GrammarError: a grammar or schema is broken, too large, asks for what is not offered, or
+                comes to where nothing can follow.
             ContextOverflowError: the prompt leaves no room for an answer.
             NonFiniteError: the model computed NaN or infinity.
             ModelClosedError: the model is closed.
@@ -208,22 +221,30 @@ class AnsweringModel(KeepingModel):
         if params.dry_multiplier > 0:
             params = replace(params, dry_breakers=self._breaker_ids(options.get("dry_breakers")))
         sampler = Sampler(params, self.n_vocab)
+        grammar = chosen_grammar(options)
+        constraint = None if grammar is None else self._grammars.matcher(grammar)
+        chooser: TokenSampler = sampler
+        if constraint is not None:
+            chooser = ConstrainedSampler(chooser, constraint)
         shifts = options.get("overflow") == "shift"
-        processor = options.get("logits_processor")
+        if (processor := options.get("logits_processor")) is not None:
+            chooser = ProcessedSampler(chooser, processor)
         sequence = Sequence(
             tokens,
-            sampler if processor is None else ProcessedSampler(sampler, processor),
+            chooser,
             max_tokens=most_tokens(options.get("max_tokens"), None if shifts else self.n_ctx),
             stop_ids=self.tokenizer.stop_ids,
             n_logprobs=most_logprobs(options.get("logprobs")),
             priority=standing(options.get("priority")),
+            constraint=constraint,
         )
         timeout_s = seconds("timeout_s", options.get("timeout_s"))
         stop = strings("stop", options.get("stop") or ())
         echo = self._echo(tokens, prompt, sequence.n_logprobs) if options.get("echo") else None
         return CompletionStream(
             self._submit(sequence, timeout_s),
-            TextStream(self.tokenizer, stop=stop, at_start=at_start),
+            # a grammar holds for the space an encoder puts before a text, too
+            TextStream(self.tokenizer, stop=stop, at_start=at_start and constraint is None),
             seed=sampler.seed,
             load_s=self._load_s,
             progress=options.get("progress"),

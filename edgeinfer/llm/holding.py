@@ -23,6 +23,7 @@ from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.loader.kv_file import UNBOUND, Binding
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.request import token_ids
+from edgeinfer.text.matching import Grammars
 from edgeinfer.text.tokenizer import Tokenizer
 
 MOST_TEMPLATES = 16
@@ -52,6 +53,7 @@ class HeldModel:
         self._load_s = load_s
         self._tokenizer: Tokenizer | None = tokenizer
         self.sampling_defaults = sampling_defaults
+        self._grammars = Grammars(tokenizer, engine.executable.n_vocab)
         self._templated: dict[str, Tokenizer] = {}  # by source
         self._driver = Driver(engine)
         self._finalizer = weakref.finalize(self, _close, self._driver, self._files)
@@ -211,6 +213,7 @@ class HeldModel:
     def close(self) -> None:
         """End what runs, free the memory; calling it again does nothing."""
         self._tokenizer = None
+        self._grammars.close()
         self._templated = {}
         if self._finalizer():
             gc.collect()  # the interpreter keeps freed tuples of a vocabulary, and with them pages

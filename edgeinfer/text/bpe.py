@@ -71,8 +71,16 @@ class BpeEncoder:
 
     def piece(self, token_id: int) -> bytes:
         """Return the bytes a token stands for; control tokens stand for their spelling."""
-        raw = self._vocabulary.text(token_id)
-        if self._vocabulary.types[token_id] in TEXTUAL:
+        vocabulary = self._vocabulary
+        return self._piece(token_id, vocabulary.text(token_id), int(vocabulary.types[token_id]))
+
+    def pieces(self) -> list[bytes]:
+        """Return the pieces of all tokens, by id."""
+        texts, types = self._vocabulary.all_texts(), self._vocabulary.types.tolist()
+        return [self._piece(*token) for token in zip(range(len(texts)), texts, types, strict=True)]
+
+    def _piece(self, token_id: int, raw: bytes, kind: int) -> bytes:
+        if kind in TEXTUAL:
             return raw
         if token_id in self._bytes:
             return bytes([self._bytes[token_id]])

@@ -196,6 +196,10 @@ class Tokenizer:
             self._pieces[token_id] = piece = self._encoder.piece(self._checked(token_id))
         return piece
 
+    def pieces(self) -> list[bytes]:
+        """Return what `piece` returns for each id, faster than one by one."""
+        return self._encoder.pieces()
+
     def is_control(self, token_id: int) -> bool:
         """Return whether a token stands for no text (BOS, turn markers, unknown)."""
         return token_id in self._special.controls

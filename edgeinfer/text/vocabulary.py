@@ -76,6 +76,10 @@ class Vocabulary:
         buffer = self.strings.buffer.data
         return [bytes(buffer[a:b]) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
 
+    def all_texts(self) -> list[bytes]:
+        """Return the texts of all tokens, by id."""
+        return self.texts(np.arange(len(self)))
+
     def find(self, texts: Iterable[bytes]) -> dict[bytes, int]:
         """Return the ids of those of a few texts that are tokens, without a table of all."""
         wanted = {text for text in texts if text}

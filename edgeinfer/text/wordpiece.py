@@ -51,10 +51,17 @@ class WordPieceEncoder:
 
     def piece(self, token_id: int) -> bytes:
         """Return the bytes a token stands for: words carry a leading space."""
-        raw = self._vocabulary.text(token_id)
-        if self._vocabulary.types[token_id] in TEXTUAL:
-            return raw
-        return raw.replace(_MARK.encode(), b" ")
+        vocabulary = self._vocabulary
+        return _piece(vocabulary.text(token_id), int(vocabulary.types[token_id]))
+
+    def pieces(self) -> list[bytes]:
+        """Return the pieces of all tokens, by id."""
+        texts, types = self._vocabulary.all_texts(), self._vocabulary.types.tolist()
+        return [_piece(*token) for token in zip(texts, types, strict=True)]
+
+
+def _piece(raw: bytes, kind: int) -> bytes:
+    return raw if kind in TEXTUAL else raw.replace(_MARK.encode(), b" ")
 
 
 def _build(

@@ -84,7 +84,7 @@ class Speculation:
         for sequence, n_tokens in gained.items():
             if (account := self._accounts.get(sequence)) is not None:
                 account.book(n_tokens, usual_s + made_s, plain_s)
-        if self._reading is not None and made_s > 0:
+        if self._reading is not None:
             n_others = n_guesses - min(n_guesses, sum(self._drafted.values()))
             longer_s = usual_s - self._cost.seconds(n + n_others)
             n_more = sum(gained.get(s, 1) - 1 for s in self._drafted)

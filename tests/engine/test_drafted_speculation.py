@@ -124,6 +124,19 @@ def test_what_it_costs_does_not_grow_with_the_number_of_answers(drafted):
     assert seconds - n_tokens <= 2 * LOAN + 0.02 * n_tokens
 
 
+def test_a_draft_that_lost_too_much_is_tried_again_when_time_has_passed(drafted):
+    made, draft = drafted(0.05)
+    made._reading.account.gained_s = -LOAN - 1
+    play(made, draft, [right(n=90)])
+    assert draft._executable.steps == []
+
+    for _ in range(500):
+        made.record({make_sequence([1]): 1}, 0, 1.0)
+    tokens, to_come = right(seed=20)
+
+    assert play(made, draft, [(tokens, to_come)]) < 0.6 * len(to_come)
+
+
 def test_a_draft_as_dear_as_the_model_is_never_asked(drafted):
     made, draft = drafted(1.0)
     play(made, draft, [right()])

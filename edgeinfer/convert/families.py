@@ -7,6 +7,7 @@ come from the `gguf` package's map. Facts of the models only: nothing here reads
 from collections.abc import Callable
 
 from edgeinfer.convert.config import FULL, SLIDING, Config
+from edgeinfer.convert.delta_net import CHANGES, RENAMES, delta_net_keys
 from edgeinfer.convert.family import PAIRED, Family, plus_one
 from edgeinfer.convert.keys import (
     Keys,
@@ -116,6 +117,13 @@ def _squeezed(weights: Weights, c: Config) -> Weights:
     return reshaped(weights, *(n for n in weights.shape if n > 1))
 
 
+_QWEN35 = Family(
+    "qwen35",
+    delta_net_keys,
+    renames=(*TEXT_PREFIX, *RENAMES),
+    changes=CHANGES,
+    left_out=r"(model\.visual|mtp)\.",
+)
 _GEMMA3 = Family(
     "gemma3",
     _gemma3,
@@ -130,5 +138,7 @@ FAMILIES: dict[str, Family] = {
     "MixtralForCausalLM": Family("llama", _mixtral, changes=PAIRED),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
+    "Qwen3_5ForCausalLM": _QWEN35,
+    "Qwen3_5ForConditionalGeneration": _QWEN35,
     "Lfm2ForCausalLM": Family("lfm2", _lfm2, changes=(("shortconv.conv", _squeezed),)),
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 8
 SUFFIXES = (".weight", ".bias", "")
+BARE = (".ssm_a", ".ssm_d")  # tensors whose names have no suffix
 # Buffers that checkpoints carry and the model computes by itself.
 BUFFERS = re.compile(r"\.(rotary_emb\.inv_freq|masked_bias|position_ids)$")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
@@ -71,7 +72,8 @@ def _gguf_name(names: "TensorNameMap", name: str) -> str | None:
         if name.endswith(suffix):
             found: str | None = names.get_name(name.removesuffix(suffix))
             if found is not None:
-                return found + (suffix or ".weight")
+                bare = found.endswith(BARE)
+                return found if bare else found + (suffix or ".weight")
     return None
 
 
@@ -110,7 +112,9 @@ def _applied(
 ) -> Iterator[tuple[str, Weights]]:
     """Yield what becomes of a named tensor: itself or its parts, changed."""
     layer = _LAYER.match(name)
-    stem, _, suffix = name.removeprefix(layer[0] if layer else "").rpartition(".")
+    whole = name.removeprefix(layer[0] if layer else "")
+    stem = whole.removesuffix(".weight").removesuffix(".bias")
+    suffix = whole[len(stem) :]
     made = {stem: weights}
     for pattern, split in family.splits:
         if fnmatchcase(stem, pattern):
@@ -119,4 +123,4 @@ def _applied(
         for pattern, change in family.changes:
             if fnmatchcase(part_name, pattern):
                 part = change(part, c)
-        yield f"{layer[0] if layer else ''}{part_name}.{suffix}", part
+        yield f"{layer[0] if layer else ''}{part_name}{suffix}", part

@@ -14,7 +14,7 @@ from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import Score
 from edgeinfer.program.program import Constant, Program
 from edgeinfer.program.rope import RopeTable
-from edgeinfer.program.states import Conv, Kv, Recurrent
+from edgeinfer.program.states import Conv, Delta, Kv, Recurrent
 from edgeinfer.program.values import ConstantRef, Rows, Use, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
@@ -104,6 +104,12 @@ class Builder:
         self._emit(ops.RmsNorm(x, weight, out, eps, groups))
         return out
 
+    def l2_norm(self, x: Value, eps: float, *, groups: int) -> Value:
+        """Give each of `groups` groups the length 1."""
+        out = self.value(x.width, x.rows)
+        self._emit(ops.L2Norm(x, out, eps, groups))
+        return out
+
     def linear(self, x: Value, name: str, width: int) -> Value:
         """Multiply by `name.weight`; use `name.bias` and `name.scale` if the file has them."""
         weight = WeightRef(f"{name}.weight", (width, x.width), Use.MATRIX)
@@ -152,13 +158,26 @@ class Builder:
 
     def conv1d(self, x: Value, name: str, n_taps: int) -> Value:
         """Convolve each channel over its own past, with `name.bias` if the file has it."""
-        id = sum(isinstance(state, Conv) for state in self._recurrent)
+        id = self._next_id(Conv)
         self._recurrent.append(Conv(id, x.width, n_taps - 1))
         weight = WeightRef(f"{name}.weight", (x.width, n_taps), Use.VECTOR)
         bias = self.optional(f"{name}.bias", (x.width,))
         out = self.value(x.width, x.rows)
         self._emit(ops.Conv1d(x, weight, bias, out, id))
         return out
+
+    def delta_net(
+        self, q: Value, k: Value, v: Value, g: Value, beta: Value, *, k_heads: int, v_heads: int
+    ) -> Value:
+        """Apply the gated delta rule, heads of v tiled over those of k as files have them."""
+        id = self._next_id(Delta)
+        self._recurrent.append(Delta(id, v_heads, k.width // k_heads, v.width // v_heads))
+        out = self.value(v.width, v.rows)
+        self._emit(ops.DeltaNet(q, k, v, g, beta, out, id, k_heads, v_heads))
+        return out
+
+    def _next_id(self, kind: type[Recurrent]) -> int:
+        return sum(isinstance(state, kind) for state in self._recurrent)
 
     def rows(self, x: Value) -> Value:
         """Keep the wanted rows."""

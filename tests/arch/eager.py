@@ -1,4 +1,4 @@
-"""Compute llama, gemma3 and lfm2 the direct way: float64, whole sequences, no ops; the oracle."""
+"""Compute the architectures the direct way: float64, whole sequences, no ops; the oracle."""
 
 import math
 from collections.abc import Callable
@@ -154,3 +154,58 @@ def short_conv(e: Eager, h: F64, name: str) -> F64:
     padded = np.concatenate([np.zeros((taps.shape[1] - 1, taps.shape[0])), b * u])
     seen = [padded[j : j + len(h)] * taps[:, j] for j in range(taps.shape[1])]
     return e.linear(c * (sum(seen) + e.w.get(f"{name}.conv.bias", 0)), f"{name}.out_proj")
+
+
+def qwen35_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list[int]) -> F64:
+    """Return the logits of every position."""
+    e = Eager(metadata, arrays)
+    th = angles(len(tokens), e.key("rope.dimension_count"), e.key("rope.freq_base"))
+    x = e.w["token_embd.weight"][tokens]
+    for il, recurs in enumerate(e.key("attention.recurrent_layers")):
+        blk = f"blk.{il}"
+        h = e.norm(x, f"{blk}.attn_norm")
+        x = x + (delta_net(e, h, blk) if recurs else gated_attention(e, h, blk, th))
+        x = x + e.mlp(e.norm(x, f"{blk}.post_attention_norm"), blk, silu)
+    return e.norm(x, "output_norm") @ e.w["output.weight"].T
+
+
+def gated_attention(e: Eager, h: F64, blk: str, th: F64) -> F64:
+    """Return attention whose heads are gated by the second half of each head of attn_q."""
+    n, dim, n_rot = e.key("attention.head_count"), e.key("attention.key_length"), 2 * th.shape[1]
+    both = e.w[f"{blk}.attn_q.weight"].reshape(n, 2, dim, -1)
+    inner = Eager(e.m, {})
+    inner.w = e.w | {
+        f"{blk}.attn_q.weight": both[:, 0].reshape(n * dim, -1),
+        f"{blk}.attn_output.weight": np.eye(n * dim),
+    }
+
+    def turn(y: F64) -> F64:
+        return np.concatenate([turn_pairs(y[..., :n_rot], th, False), y[..., n_rot:]], -1)
+
+    gate = h @ both[:, 1].reshape(n * dim, -1).T
+    return e.linear(inner.attention(h, blk, turn, 0) / (1 + np.exp(-gate)), f"{blk}.attn_output")
+
+
+def delta_net(e: Eager, h: F64, blk: str) -> F64:
+    """Return ssm_out of the gated delta rule, one position after another."""
+    k_heads, v_heads = e.key("ssm.group_count"), e.key("ssm.time_step_rank")
+    key_dim, t = e.key("ssm.state_size"), len(h)
+    taps, u = e.w[f"{blk}.ssm_conv1d.weight"], e.linear(h, f"{blk}.attn_qkv")
+    padded = np.concatenate([np.zeros((taps.shape[1] - 1, taps.shape[0])), u])
+    u = silu(np.array([(padded[i : i + taps.shape[1]].T * taps).sum(1) for i in range(t)]))
+    q, k, v = np.split(u, [k_heads * key_dim, 2 * k_heads * key_dim], axis=1)
+    q, k = (part.reshape(t, k_heads, key_dim) for part in (q, k))
+    q, k = (y / np.sqrt((y * y).sum(-1, keepdims=True) + 1e-6) for y in (q, k))
+    v = v.reshape(t, v_heads, -1)
+    dt = np.log1p(np.exp(e.linear(h, f"{blk}.ssm_alpha") + e.w[f"{blk}.ssm_dt.bias"]))
+    keep = np.exp(dt * e.w[f"{blk}.ssm_a"])
+    beta = 1 / (1 + np.exp(-e.linear(h, f"{blk}.ssm_beta")))
+    y, state = np.zeros_like(v), np.zeros((v_heads, key_dim, v.shape[2]))
+    for i in range(t):
+        for j in range(v_heads):
+            key = k[i, j % k_heads]
+            state[j] *= keep[i, j]
+            state[j] += np.outer(key, (v[i, j] - key @ state[j]) * beta[i, j])
+            y[i, j] = q[i, j % k_heads] @ state[j] / math.sqrt(key_dim)
+    y = e.norm(y, f"{blk}.ssm_norm").reshape(t, -1)
+    return e.linear(y * silu(e.linear(h, f"{blk}.attn_gate")), f"{blk}.ssm_out")

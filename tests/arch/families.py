@@ -44,6 +44,7 @@ def rope(kind: str = "default", theta: float = 10000.0, **more: Any) -> dict[str
 
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+LINEAR = "linear_attention"
 WINDOWED = ["sliding_attention", "full_attention"]
 
 ROWS: dict[str, Row] = {
@@ -79,6 +80,24 @@ ROWS: dict[str, Row] = {
             },
         },
     ),
+    "qwen35": Row(
+        "qwen35",
+        "Qwen3_5|Qwen3_5Text",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 24,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 6,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 12,
+            "linear_conv_kernel_dim": 4,
+            "layer_types": [LINEAR, "full_attention", LINEAR, LINEAR],
+            "rope_parameters": rope(
+                theta=30000.0, partial_rotary_factor=0.5, mrope_section=[2, 2, 2]
+            ),
+        },
+        peer=False,  # it takes values to be as wide as keys
+    ),
     "lfm2": Row(
         "lfm2",
         "Lfm2",
@@ -92,7 +111,6 @@ ROWS: dict[str, Row] = {
             "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
             "rope_parameters": rope("default", 30000.0),
         },
-        native=False,
         peer=False,  # its loader knows no bias of a convolution
     ),
 }

@@ -15,7 +15,7 @@ from edgeinfer.errors import (
 )
 from edgeinfer.program import ops
 from edgeinfer.program.program import Program
-from edgeinfer.program.states import Conv
+from edgeinfer.program.states import Conv, Delta
 from edgeinfer.program.values import Rows
 from tests.arch import tiny
 
@@ -180,6 +180,37 @@ def test_hostile_lfm2_keys_are_typed_errors(tmp_path: Path, key: str, value: Any
     metadata, arrays = tiny.lfm2()
     with pytest.raises((ModelFormatError, UnsupportedModelError), match=rf"lfm2\.{key}"):
         build(tmp_path, metadata | {f"lfm2.{key}": value}, arrays)
+
+
+HOSTILE_QWEN35: dict[str, list[Any]] = {
+    "ssm.conv_kernel": [None, 1, 65, 2**32 - 1, -1],
+    "ssm.state_size": [None, 0, 2**32 - 1],
+    "ssm.group_count": [None, 0, 3, 2**32 - 1],
+    "ssm.time_step_rank": [None, 0, 5, 2**32 - 1],
+    "ssm.inner_size": [None, 0, 71, 2**32 - 1],
+    "attention.recurrent_layers": [[True, False], [2, 0, 0], "r"],
+    "nextn_predict_layers": [1, -1],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in HOSTILE_QWEN35.items() for value in values]
+)
+def test_hostile_qwen35_keys_are_typed_errors(tmp_path: Path, key: str, value: Any) -> None:
+    metadata, arrays = tiny.qwen35()
+    with pytest.raises((ModelFormatError, UnsupportedModelError), match=r"qwen35\."):
+        build(tmp_path, metadata | {f"qwen35.{key}": value}, arrays)
+
+
+def test_qwen35_attends_in_every_fourth_layer_by_default(tmp_path: Path) -> None:
+    metadata, arrays = tiny.qwen35(layers="rrrar", attention__recurrent_layers=None)
+    program = build(tmp_path, metadata, arrays)
+    assert len(program.kvs) == 1
+    assert sum(isinstance(state, Delta) for state in program.recurrent) == 4
+    metadata, arrays = tiny.qwen35(
+        layers="rar", attention__recurrent_layers=None, full_attention_interval=2
+    )
+    assert len(build(tmp_path, metadata, arrays).kvs) == 1
 
 
 def test_lfm2_keeps_keys_of_some_layers_and_inputs_of_the_others(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from edgeinfer.arch import build_program
 from edgeinfer.kernels.reference.backend import BACKEND
 from tests.arch import tiny
-from tests.arch.eager import gemma3_logits, lfm2_logits, llama_logits
+from tests.arch.eager import gemma3_logits, lfm2_logits, llama_logits, qwen35_logits
 from tests.kernels.kl import limits_for, run_tokens
 
 TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, tiny.N_VOCAB, 23)]
@@ -45,6 +45,14 @@ def test_gemma3_matches_the_eager_pass(tmp_path: Path, chunk: int) -> None:
     np.testing.assert_allclose(found, gemma3_logits(metadata, arrays, TOKENS), atol=2e-5)
 
 
+@pytest.mark.parametrize("chunk", [23, 5])
+@pytest.mark.parametrize("options", [{}, {"k_heads": 3, "v_heads": 3, "layers": "ra"}])
+def test_qwen35_matches_the_eager_pass(tmp_path: Path, chunk: int, options: Any) -> None:
+    metadata, arrays = tiny.qwen35(**options)
+    found = logits_of(tmp_path, metadata, arrays, chunk)
+    np.testing.assert_allclose(found, qwen35_logits(metadata, arrays, TOKENS), atol=3e-5)
+
+
 @pytest.mark.parametrize("chunk", [23, 5, 1])
 @pytest.mark.parametrize("options", [{}, {"bias": True, "n_taps": 4, "layers": "acca"}])
 def test_lfm2_matches_the_eager_pass(tmp_path: Path, chunk: int, options: Any) -> None:
@@ -55,7 +63,12 @@ def test_lfm2_matches_the_eager_pass(tmp_path: Path, chunk: int, options: Any) -
 
 @pytest.mark.parametrize(
     ("make", "eager"),
-    [(tiny.llama, llama_logits), (tiny.gemma3, gemma3_logits), (tiny.lfm2, lfm2_logits)],
+    [
+        (tiny.llama, llama_logits),
+        (tiny.gemma3, gemma3_logits),
+        (tiny.lfm2, lfm2_logits),
+        (tiny.qwen35, qwen35_logits),
+    ],
 )
 def test_every_tensor_matters(
     make: Callable[..., Any], eager: Callable[..., Any], tmp_path: Path

@@ -192,6 +192,74 @@ def lfm2(
     return metadata | prefixed("lfm2", keys), random_arrays(shapes)
 
 
+def qwen35(
+    *,
+    n_embd: int = 64,
+    n_heads: int = 4,
+    n_kv: int = 2,
+    dim: int = 24,
+    n_ff: int = 88,
+    k_heads: int = 2,
+    v_heads: int = 4,
+    key_dim: int = 10,
+    value_dim: int = 18,
+    n_taps: int = 4,
+    layers: str = "rar",
+    **keys: Any,
+) -> tuple[dict[str, Any], Arrays]:
+    """Return metadata and weights of a qwen35 of these layers: r recurs, a attends."""
+    inner, n_conv = v_heads * value_dim, 2 * k_heads * key_dim + v_heads * value_dim
+    metadata = {
+        "general.architecture": "qwen35",
+        "qwen35.block_count": len(layers),
+        "qwen35.context_length": 256,
+        "qwen35.embedding_length": n_embd,
+        "qwen35.feed_forward_length": n_ff,
+        "qwen35.attention.head_count": n_heads,
+        "qwen35.attention.head_count_kv": n_kv,
+        "qwen35.attention.key_length": dim,
+        "qwen35.attention.value_length": dim,
+        "qwen35.attention.layer_norm_rms_epsilon": 1e-6,
+        "qwen35.attention.recurrent_layers": [kind == "r" for kind in layers],
+        "qwen35.rope.freq_base": 100000.0,
+        "qwen35.rope.dimension_count": dim // 2,
+        "qwen35.ssm.conv_kernel": n_taps,
+        "qwen35.ssm.state_size": key_dim,
+        "qwen35.ssm.group_count": k_heads,
+        "qwen35.ssm.time_step_rank": v_heads,
+        "qwen35.ssm.inner_size": inner,
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (N_VOCAB, n_embd),
+        "output.weight": (N_VOCAB, n_embd),
+        "output_norm.weight": (n_embd,),
+    }
+    for il, kind in enumerate(layers):
+        blk: dict[str, tuple[int, ...]] = {
+            "attn_norm.weight": (n_embd,),
+            "post_attention_norm.weight": (n_embd,),
+            "ffn_gate.weight": (n_ff, n_embd),
+            "ffn_up.weight": (n_ff, n_embd),
+            "ffn_down.weight": (n_embd, n_ff),
+        }
+        if kind == "a":
+            blk |= {f"attn_{kv}.weight": (n_kv * dim, n_embd) for kv in "kv"}
+            blk |= {f"attn_{qk}_norm.weight": (dim,) for qk in "qk"}
+            blk["attn_q.weight"] = (2 * n_heads * dim, n_embd)
+            blk["attn_output.weight"] = (n_embd, n_heads * dim)
+        else:
+            blk |= {f"ssm_{gate}.weight": (v_heads, n_embd) for gate in ("alpha", "beta")}
+            blk |= {"attn_qkv.weight": (n_conv, n_embd), "attn_gate.weight": (inner, n_embd)}
+            blk |= {"ssm_conv1d.weight": (n_conv, n_taps), "ssm_out.weight": (n_embd, inner)}
+            blk |= {"ssm_a": (v_heads,), "ssm_dt.bias": (v_heads,)}
+            blk["ssm_norm.weight"] = (value_dim,)
+        shapes |= {f"blk.{il}.{name}": shape for name, shape in blk.items()}
+    arrays = random_arrays(shapes)
+    return metadata | prefixed("qwen35", keys), {
+        name: -np.exp(array) if name.endswith("ssm_a") else array for name, array in arrays.items()
+    }
+
+
 def prefixed(arch: str, keys: dict[str, Any]) -> dict[str, Any]:
     """Turn attention__key_length=5 into {"<arch>.attention.key_length": 5}."""
     return {f"{arch}.{key.replace('__', '.')}": value for key, value in keys.items()}

@@ -26,7 +26,7 @@ static void test_convolve(const ei_kernels *k, int n, int n_taps, int round) {
     guarded gt[MOST_ROWS], gw, gb, gy;
     const float *taps[MOST_ROWS];
     float *weight = floats_of(&gw, n * n_taps, round), *bias = floats_of(&gb, n, round), *y = floats_of(&gy, n, 0);
-    float want[MOST_COLUMNS];
+    float want[MOST_COLUMNS] = {0};
     for (int j = 0; j < n_taps; j++) taps[j] = floats_of(&gt[j], n, round);
     for (int i = 0; i < n; i++) {
         want[i] = taps[0][i] * weight[i];

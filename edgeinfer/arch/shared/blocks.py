@@ -58,7 +58,11 @@ def qkv(b: Builder, x: Value, layer: str, heads: Heads) -> tuple[Value, Value, V
 
 def gqa_block(b: Builder, x: Value, layer: str, heads: Heads) -> Value:
     """Attend with grouped query heads; return the heads' outputs, before `attn_output`."""
-    q, k, v = qkv(b, x, layer, heads)
+    return attend(b, *qkv(b, x, layer, heads), layer, heads)
+
+
+def attend(b: Builder, q: Value, k: Value, v: Value, layer: str, heads: Heads) -> Value:
+    """Norm and turn queries and keys, keep keys and values, attend to all there are."""
     if heads.qk_norm_eps > 0:
         q = b.rms_norm(q, f"{layer}.attn_q_norm", heads.qk_norm_eps, groups=heads.n_heads)
         k = b.rms_norm(k, f"{layer}.attn_k_norm", heads.qk_norm_eps, groups=heads.n_kv_heads)

@@ -1,9 +1,9 @@
 """Lower norms of whole rows, with the residual add before them and the activations after them."""
 
 from edgeinfer.kernels.native.draft import Draft, norm_vector
-from edgeinfer.kernels.native.instructions import Instruction, Kind
+from edgeinfer.kernels.native.instructions import ONES, Buffer, Instruction, Kind
 from edgeinfer.kernels.native.lower_attention import heads_alone
-from edgeinfer.program.ops import Add, RmsNorm
+from edgeinfer.program.ops import Add, L2Norm, RmsNorm
 
 
 def norm(draft: Draft, i: int, op: RmsNorm) -> None:
@@ -17,6 +17,29 @@ def norm(draft: Draft, i: int, op: RmsNorm) -> None:
     else:
         before = Instruction(Kind.NORM, op.x.rows, inputs=(draft.buffer(op.x),))
         draft.emit(_normed(draft, op, before))
+
+
+def l2_norm(draft: Draft, i: int, op: L2Norm) -> None:
+    """Lower a norm to length 1: a root mean square of n elements is n^-0.5 of their length."""
+    n = op.x.width // op.groups
+    between = Buffer(op.x.width, op.x.rows)
+    draft.emit(
+        Instruction(
+            Kind.HEADS,
+            op.x.rows,
+            inputs=(draft.buffer(op.x),),
+            outputs=(between,),
+            vectors=(ONES,),
+            heads=(op.groups,),
+            dims=(n,),
+            scalars={"eps": op.eps / n},
+        )
+    )
+    outputs = (draft.buffer(op.out),)
+    scalars: dict[str, float | int] = {"scale": n**-0.5}
+    draft.emit(
+        Instruction(Kind.SCALE, op.out.rows, inputs=(between,), outputs=outputs, scalars=scalars)
+    )
 
 
 def _joins(draft: Draft, add: Add, norm: RmsNorm) -> bool:

@@ -1,0 +1,94 @@
+"""Say how the gated delta-nets of Qwen 3.5 become GGUF: their keys, and their heads in file order.
+
+transformers lets neighbouring value heads share a key head, files let every so-manieth: value heads
+change places wherever they are rows or columns. Nothing changes where there are as many of both.
+"""
+
+import numpy as np
+
+from edgeinfer.convert.config import FULL, Config
+from edgeinfer.convert.family import Change, plus_one
+from edgeinfer.convert.keys import Keys, base_keys, counts, flags, u32
+from edgeinfer.convert.rotation import rope_keys, rope_of
+from edgeinfer.convert.weights import Index, Weights, changed, reordered, reshaped
+
+RENAMES = ((r"\.linear_attn\.dt_bias$", ".linear_attn.dt_proj.bias"),)
+_HEADS = "linear_num_value_heads"
+
+
+def delta_net_keys(c: Config) -> Keys:
+    """Return the metadata of attention among gated delta-nets."""
+    c.expect("hidden_act", "silu")
+    rope, integer = rope_of(c), c.values.integer
+    sections = rope.raw.get("mrope_section", [11, 11, 10])
+    axes = [int(n) for n in c.numbers("mrope_section", sections, 3)]
+    interval = integer("full_attention_interval", 4, least=1)
+    default = [FULL if (i + 1) % interval == 0 else "linear_attention" for i in range(c.n_layers)]
+    v_heads = integer(_HEADS, least=1)
+    return [
+        *base_keys(c),
+        *rope_keys(c, rope),
+        counts(".rope.dimension_sections", [*axes, 0]),
+        flags(".attention.recurrent_layers", [kind != FULL for kind in c.layer_types(default)]),
+        u32(".ssm.conv_kernel", integer("linear_conv_kernel_dim", least=2)),
+        u32(".ssm.state_size", integer("linear_key_head_dim", least=1)),
+        u32(".ssm.group_count", integer("linear_num_key_heads", least=1)),
+        u32(".ssm.time_step_rank", v_heads),
+        u32(".ssm.inner_size", v_heads * integer("linear_value_head_dim", least=1)),
+    ]
+
+
+def _order(c: Config) -> Index:
+    """Return which of transformers' value heads stands at each place of the file."""
+    v_heads, k_heads = c.values.integer(_HEADS), c.values.integer("linear_num_key_heads")
+    if v_heads % k_heads:
+        raise c.error(_HEADS, f"{v_heads} (need a multiple of the {k_heads} key heads)")
+    return np.arange(v_heads).reshape(k_heads, -1).T.ravel()
+
+
+def _elements(c: Config) -> Index:
+    """Return the same for the elements of all value heads."""
+    dim = c.values.integer("linear_value_head_dim")
+    return (_order(c)[:, None] * dim + np.arange(dim)).ravel()
+
+
+def _heads(weights: Weights, c: Config) -> Weights:
+    return reordered(weights, _order(c))
+
+
+def _rows(weights: Weights, c: Config) -> Weights:
+    return reordered(weights, _elements(c))
+
+
+def _columns(weights: Weights, c: Config) -> Weights:
+    order = _elements(c)
+    return changed(weights, lambda values: values[:, order])
+
+
+def _behind_keys(weights: Weights, c: Config) -> Weights:
+    """Reorder the values in rows of queries, keys and values."""
+    n = weights.n_rows - len(_elements(c))
+    return reordered(weights, np.concatenate([np.arange(n), n + _elements(c)]))
+
+
+def _taps(weights: Weights, c: Config) -> Weights:
+    """Do so with a convolution's channels, and take its axis of one channel away."""
+    return _behind_keys(reshaped(weights, weights.shape[0], weights.shape[-1]), c)
+
+
+def _decay(weights: Weights, c: Config) -> Weights:
+    """Files hold minus the exponential of the logarithm that is trained."""
+    return changed(_heads(weights, c), lambda values: -np.exp(values))
+
+
+CHANGES: tuple[tuple[str, Change], ...] = (
+    *((name, plus_one) for name in ("attn_*norm", "post_attention_norm", "output_norm")),
+    ("attn_qkv", _behind_keys),
+    ("ssm_conv1d", _taps),
+    ("attn_gate", _rows),
+    ("ssm_alpha", _heads),
+    ("ssm_beta", _heads),
+    ("ssm_dt", _heads),
+    ("ssm_a", _decay),
+    ("ssm_out", _columns),
+)

@@ -26,9 +26,10 @@ asan:
 isa:
 	$(PYTHON) tools/run_c_tests.py --every-isa --aarch64 --old-cpus --kernel-tests
 
-# One engine disturbed for ten minutes by threads, tasks, cancels and deadlines.
+# One engine disturbed for ten minutes by threads, tasks, cancels and deadlines; 50 quantizers killed.
 soak:
 	$(PYTHON) -m tests.engine.soak --seconds 600
+	$(PYTHON) -m tests.quantizing.kills --kills 50
 
 # Everything a release claims, from a clean tree.
 proof:

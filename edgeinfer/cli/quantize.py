@@ -75,6 +75,10 @@ def quantize(
         bool,
         Option("--allow-requantize", help="Take a source that is quantized already."),
     ] = False,
+    imatrix: Annotated[
+        Path | None,
+        Option("--imatrix", metavar="FILE", help="What 'edgeinfer imatrix' found out."),
+    ] = None,
     split_max_size: Annotated[
         str | None,
         Option(
@@ -120,6 +124,7 @@ def quantize(
             leave_output=leave_output,
             strict=strict,
             allow_requantize=allow_requantize,
+            imatrix=imatrix,
             split_max_bytes=None if split_max_size is None else read_size(split_max_size),
             keep_split=keep_split,
             overwrite=force,
@@ -149,6 +154,10 @@ def print_report(report: "QuantizeReport", *, verbose: bool) -> None:
             f"{tensor.name}: rows of {tensor.shape[-1]} values are no multiple of "
             f"{tensor.wanted}'s block: {tensor.format} instead"
         )
+    if any(tensor.used_importance for tensor in report.tensors):
+        without = [tensor.name for tensor in report.encoded if not tensor.used_importance]
+        if without:
+            print(f"no importance for {len(without)} tensors: {', '.join(without)}")
     for name, (count, n_bytes) in report.bytes_by_format().items():
         print(f"{name:<7} {count:>5} tensors {amount(n_bytes, 'B'):>10}")
     print(

@@ -1,39 +1,26 @@
-"""Quantize a model file: choose formats, stream the tensors through them, publish the result.
-
-The target appears whole or not at all: the files are written beside it, synced, read again and only
-then renamed. Whatever happens before leaves a file that was there as it was.
-"""
+"""Quantize a model file: choose formats, stream the tensors through them, publish the result."""
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping
 from pathlib import Path
 
-from edgeinfer.errors import InvalidParameterError
 from edgeinfer.kernels.cpus import default_threads
-from edgeinfer.loader.gguf import GgufFile, open_gguf
+from edgeinfer.loader.gguf import open_gguf
+from edgeinfer.loader.imatrix import read_imatrix
 from edgeinfer.loader.mapped import display
 from edgeinfer.quant.recipe import QUANTIZATION_VERSION, recipe_named
-from edgeinfer.quantizing.choices import (
-    Choices,
-    Chosen,
-    choose,
-    facts_of,
-    format_named,
-    tensor_types_of,
+from edgeinfer.quantizing.choices import Choices, choose, facts_of, format_named, tensor_types_of
+from edgeinfer.quantizing.copying import (
+    Progress,
+    Splitting,
+    check_copy,
+    plan_copy,
+    write_copy,
 )
-from edgeinfer.quantizing.conversion import Bytes, Encode, converted, pieces_of
 from edgeinfer.quantizing.encoding import encoder
+from edgeinfer.quantizing.importance import entries_about, importance_for
 from edgeinfer.quantizing.report import QuantizeReport, tensor_reports
-from edgeinfer.quantizing.source import SourceRows
 from edgeinfer.writer.entries import Entry, entries_of, with_entries
-from edgeinfer.writer.gguf import TensorPlan
-from edgeinfer.writer.publishing import targets_of, write_files
-from edgeinfer.writer.splitting import NamedPlan, by_size, split, whole
-from edgeinfer.writer.workplace import Targets, check_room, check_targets
-
-Progress = Callable[[int, int], None]
-"""Called with (bytes of the source that are done, bytes of the source in all)."""
 
 
 def quantize(
@@ -48,6 +35,7 @@ def quantize(
     leave_output: bool = False,
     strict: bool = False,
     allow_requantize: bool = False,
+    imatrix: str | os.PathLike[str] | None = None,
     split_max_bytes: int | None = None,
     keep_split: bool = False,
     overwrite: bool = False,
@@ -68,6 +56,7 @@ def quantize(
         leave_output: leave output.weight as it is.
         strict: refuse where rows do not allow the wanted format, instead of falling back.
         allow_requantize: take a source that is quantized already.
+        imatrix: an importance matrix (`edgeinfer imatrix` makes one): which columns matter most.
         split_max_bytes: write a split set of files whose tensors take at most so much.
         keep_split: write a set split as the source is.
         overwrite: replace a file that is there.
@@ -92,93 +81,26 @@ def quantize(
         strict=strict,
         allow_requantize=allow_requantize,
     )
-    if keep_split and split_max_bytes is not None:
-        raise InvalidParameterError("keep_split and split_max_bytes: found both (need one)")
-    if split_max_bytes is not None and split_max_bytes <= 0:
-        raise InvalidParameterError(f"split_max_bytes: found {split_max_bytes} (need more than 0)")
+    splitting = Splitting(keep_split, split_max_bytes)
+    known = read_imatrix(imatrix) if imatrix is not None else None
     with open_gguf(source) as file:
-        where = display(file.path)
-        chosen = choose(file.tensors, facts_of(file.metadata, file.tensors), choices, where=where)
-        plans = _plans(file, Path(target), chosen, choices, split_max_bytes, keep_split)
-        targets = targets_of(Path(target), plans)
-        report = QuantizeReport(
-            recipe=choices.recipe.name,
-            files=tuple(targets.folder / name for name in targets.names),
-            source_bytes=file.n_bytes,
-            n_bytes=sum(named.file.n_bytes for named in plans),
-            tensors=tensor_reports(chosen, frozenset()),
-        )
-        if dry_run:
-            return report
-        check_targets(targets, [part.path for part in file.parts], overwrite=overwrite)
-        check_room(targets, report.n_bytes)
-        _write(file, chosen, plans, targets, encoder(), n_threads or default_threads(), progress)
-    return report
-
-
-def _plans(
-    file: GgufFile,
-    target: Path,
-    chosen: Sequence[Chosen],
-    choices: Choices,
-    split_max_bytes: int | None,
-    keep_split: bool,
-) -> list[NamedPlan]:
-    """Lay out the files to be written."""
-    entries = with_entries(
-        entries_of(file.metadata),
-        (
+        facts = facts_of(file.metadata, file.tensors, has_importance=known is not None)
+        chosen = choose(file.tensors, facts, choices, where=display(file.path))
+        importance = importance_for(chosen, known) if known is not None else {}
+        changed = (
             Entry("general.quantization_version", "u32", QUANTIZATION_VERSION),
             Entry("general.file_type", "u32", choices.recipe.file_type),
-        ),
-    )
-    tensors = [TensorPlan(c.tensor.name, c.tensor.shape, c.format) for c in chosen]
-    if split_max_bytes is not None:
-        return split(target.name, entries, by_size(entries, tensors, split_max_bytes))
-    if keep_split:
-        return split(target.name, entries, _as_source(file, tensors))
-    return whole(target.name, entries, tensors)
-
-
-def _as_source(file: GgufFile, tensors: Sequence[TensorPlan]) -> list[list[TensorPlan]]:
-    """Group the tensors by the file of the source they come from."""
-    groups, at = [], 0
-    for part in file.parts:
-        groups.append(list(tensors[at : at + len(part.extents)]))
-        at += len(part.extents)
-    return groups
-
-
-def _write(
-    file: GgufFile,
-    chosen: Sequence[Chosen],
-    plans: Sequence[NamedPlan],
-    targets: Targets,
-    encode: Encode,
-    n_threads: int,
-    progress: Progress | None,
-) -> None:
-    with (
-        SourceRows(file) as source,
-        closing(_data(source, chosen, encode, n_threads, progress)) as pieces,
-    ):
-        write_files(plans, targets, pieces)
-
-
-def _data(
-    source: SourceRows,
-    chosen: Sequence[Chosen],
-    encode: Encode,
-    n_threads: int,
-    progress: Progress | None,
-) -> Generator[Bytes, None, None]:
-    """Yield the data of all tensors in file order."""
-    total = sum(c.tensor.n_bytes for c in chosen)
-    done = 0
-    pieces = (piece for c in chosen for piece in pieces_of(c.tensor, c.format, None))
-    with closing(converted(source, pieces, encode, n_threads=n_threads)) as ready:
-        for piece, data in ready:
-            done += (piece.rows.stop - piece.rows.start) * piece.tensor.row_bytes
-            if progress:
-                progress(done, total)
-            yield data
+            *(entries_about(known) if known is not None else ()),
+        )
+        entries = with_entries(entries_of(file.metadata), changed)
+        copy = plan_copy(file, Path(target), entries, chosen, importance, splitting)
+        if not dry_run:
+            check_copy(copy, overwrite=overwrite)
+            write_copy(copy, encoder(), n_threads or default_threads(), progress)
+        return QuantizeReport(
+            recipe=choices.recipe.name,
+            files=copy.paths,
+            source_bytes=file.n_bytes,
+            n_bytes=copy.n_bytes,
+            tensors=tensor_reports(chosen, importance),
+        )

@@ -1,7 +1,7 @@
 """Say what quantizing did, or would do: each tensor's formats and bytes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,11 @@ class QuantizeReport:
         return tuple(tensor for tensor in self.tensors if tensor.is_fallback)
 
     @property
+    def encoded(self) -> tuple[TensorReport, ...]:
+        """The tensors that have another format than before."""
+        return tuple(tensor for tensor in self.tensors if tensor.format != tensor.source_format)
+
+    @property
     def bits_per_weight(self) -> float:
         """Bits a value takes on average, over all tensors."""
         n_values = sum(math.prod(tensor.shape) for tensor in self.tensors)
@@ -61,7 +66,7 @@ class QuantizeReport:
 
 
 def tensor_reports(
-    chosen: Sequence[Chosen], with_importance: frozenset[str]
+    chosen: Sequence[Chosen], with_importance: Container[str]
 ) -> tuple[TensorReport, ...]:
     """Return the reports of what was chosen."""
     return tuple(

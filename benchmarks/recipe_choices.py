@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ask llama.cpp's quantizer what each recipe makes of each tensor; write what it says as JSON.
 
-    PYTHONPATH=. python tools/recipe_choices.py tests/quantizing/recipe_choices.json
+    PYTHONPATH=. python benchmarks/recipe_choices.py tests/quantizing/recipe_choices.json
 
 Needs llama-cpp-python and NumPy, and 200 MB in the folder of temporary files.
 """

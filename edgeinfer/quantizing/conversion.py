@@ -108,23 +108,17 @@ def convert(source: Source, piece: Piece, encode: Encode) -> Bytes:
     if piece.format is piece.tensor.format:
         return stored.data
     values = decode(stored)
+    where = f"tensor {quote(piece.tensor.name)}"
     try:
         return encode(piece, values)
-    except (NonFiniteError, InvalidParameterError):
-        _refuse(piece, values)
-        raise
-
-
-def _refuse(piece: Piece, values: Floats) -> None:
-    """Say of which tensor are the weights that no format can hold, or not this one."""
-    largest = max(float(values.max()), -float(values.min()))
-    where = f"tensor {quote(piece.tensor.name)}"
-    if not np.isfinite(largest):
+    except NonFiniteError:
         bad = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0]) + piece.rows.start
         raise ModelFormatError(
             f"{where}: row {bad}: found NaN or infinity (need finite weights); the file is damaged"
-        )
-    raise UnsupportedModelError(
-        f"{where}: found {largest:g}, which {piece.format.name} cannot hold; make it BF16 or F32 "
-        f"(--tensor-type '^{re.escape(piece.tensor.name)}$=BF16')"
-    )
+        ) from None
+    except InvalidParameterError:
+        largest = max(float(values.max()), -float(values.min()))
+        raise UnsupportedModelError(
+            f"{where}: found {largest:g}, more than {piece.format.name} can hold; make it BF16 or "
+            f"F32 (--tensor-type '^{re.escape(piece.tensor.name)}$=BF16')"
+        ) from None

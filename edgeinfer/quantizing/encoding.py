@@ -1,44 +1,24 @@
-"""Choose who encodes rows: NumPy for formats that only round."""
+"""Choose who encodes rows: the compiled encoders, or NumPy's where nothing was compiled."""
 
-import numpy as np
+from collections.abc import Iterable
 
-from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
-from edgeinfer.quantizing.conversion import Bytes, Encode, Floats, Piece
-
-MOST_F16 = 65504.0
-MOST = 3.0e38
-
-
-def encoder() -> Encode:
-    """Return the function that encodes a piece's rows."""
-    return _encode
+from edgeinfer.errors import BackendError
+from edgeinfer.kernels.native import isa
+from edgeinfer.quant import encode as slow
+from edgeinfer.quantizing.conversion import Encode
 
 
-def _encode(piece: Piece, rows: Floats) -> Bytes:
-    found = _ROUNDERS.get(piece.format.name)
-    if found is None:
-        raise UnsupportedModelError(
-            f"format {piece.format.name} cannot be written (can: {', '.join(_ROUNDERS)})"
-        )
-    largest = MOST_F16 if piece.format.name == "F16" else MOST
-    if not max(float(rows.max()), -float(rows.min())) <= largest:
-        raise InvalidParameterError(f"{piece.format.name}: found a value above {largest:g}")
-    return found(rows)
+def encoder(formats: Iterable[str]) -> Encode:
+    """Return the function that encodes a piece's rows to any of these formats.
 
+    Raises BackendError if that takes the compiled encoders and nothing was compiled.
+    """
+    reason = isa.why_unavailable()
+    if reason is None:
+        from edgeinfer.kernels.native.encode import encode
 
-def _f32(rows: Floats) -> Bytes:
-    return np.ascontiguousarray(rows, "<f4").view(np.uint8)
-
-
-def _f16(rows: Floats) -> Bytes:
-    return rows.astype("<f2").view(np.uint8)
-
-
-def _bf16(rows: Floats) -> Bytes:
-    """Round to the nearest, to even where two are as near; the rows are finite."""
-    bits = rows.view(np.uint32)
-    rounded = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
-    return (rounded >> np.uint32(16)).astype("<u2").view(np.uint8)
-
-
-_ROUNDERS = {"F32": _f32, "F16": _f16, "BF16": _bf16}
+        return lambda piece, rows: encode(piece.format.name, rows, importance=piece.importance)
+    missing = sorted(set(formats) - set(slow.ENCODERS))
+    if missing:
+        raise BackendError(f"format {missing[0]} cannot be made here: {reason}")
+    return lambda piece, rows: slow.encode(piece.format.name, rows, importance=piece.importance)

@@ -96,7 +96,8 @@ def quantize(
         copy = plan_copy(file, Path(target), entries, chosen, importance, splitting)
         if not dry_run:
             check_copy(copy, overwrite=overwrite)
-            write_copy(copy, encoder(), n_threads or default_threads(), progress)
+            formats = {c.format.name for c in chosen if c.format is not c.tensor.format}
+            write_copy(copy, encoder(formats), n_threads or default_threads(), progress)
         return QuantizeReport(
             recipe=choices.recipe.name,
             files=copy.paths,

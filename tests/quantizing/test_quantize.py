@@ -7,6 +7,7 @@ import pytest
 
 from edgeinfer import quantize
 from edgeinfer.errors import (
+    BackendError,
     InvalidParameterError,
     ModelFormatError,
     ModelNotFoundError,
@@ -15,7 +16,9 @@ from edgeinfer.errors import (
 )
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.quant.decode import decode
+from edgeinfer.quant.imatrix import Imatrix, Sums
 from edgeinfer.writer import workplace
+from edgeinfer.writer.imatrix import write_imatrix
 from tests.arch import tiny
 from tests.gguf_writer import write_gguf
 
@@ -212,6 +215,16 @@ def test_a_weight_too_large_for_f16_is_refused_not_made_infinite(target, tmp_pat
     quantize(source, target, "F16", output_type="BF16")
 
 
+def test_without_compiled_encoders_some_formats_are_refused_at_once(source, target, monkeypatch):
+    monkeypatch.setattr(
+        "edgeinfer.quantizing.encoding.isa.why_unavailable", lambda: "nothing was compiled"
+    )
+    with pytest.raises(BackendError, match="format Q6_K cannot be made here: nothing was comp"):
+        quantize(source, target, "F16", tensor_types={"ffn_down": "Q6_K"})
+    quantize(source, target, "Q8_0")
+    assert formats(target)["blk.0.attn_q.weight"] == "Q8_0"
+
+
 def test_a_source_that_changes_meanwhile_is_refused(source, target, tmp_path):
     def shrink(done, total):
         os.truncate(source, 1000)
@@ -269,3 +282,54 @@ def test_strict_refuses_where_rows_do_not_fit(source, target):
         ("Q4_K", "F16"),  # attn_output: 144 columns are no blocks of 32
         ("Q6_K", "Q8_0"),
     }
+
+
+def test_importance_weights_each_column_and_each_expert(target, tmp_path):
+    """Half of the columns count: their error shrinks, that of the others may grow."""
+    metadata, arrays = tiny.llama(n_embd=256, n_ff=256, dim=32, bias=False, n_experts=3)
+    source = write_gguf(tmp_path / "in.gguf", metadata, arrays)
+    sums = {}
+    halves = {}
+    for name, array in arrays.items():
+        if array.ndim < 2 or "gate_inp" in name or name == "blk.0.attn_q.weight":
+            continue
+        n_matrices = array.shape[0] if array.ndim == 3 else 1
+        squares = np.ones((n_matrices, array.shape[-1]))
+        for i in range(n_matrices):
+            squares[i, i % 2 :: 2] = 1e4
+        halves[name] = squares > 1
+        sums[name] = Sums(squares, np.ones(n_matrices))
+    write_imatrix(tmp_path / "im.gguf", Imatrix(sums, ("text",), 7))
+    quantize(source, target, "Q4_0")
+    report = quantize(source, tmp_path / "w.gguf", "Q4_0", imatrix=tmp_path / "im.gguf")
+    used = {t.name for t in report.tensors if t.used_importance}
+    assert used == {t.name for t in report.encoded} - {"blk.0.attn_q.weight"}
+    with open_gguf(target) as plain, open_gguf(tmp_path / "w.gguf") as weighted:
+        for name, half in halves.items():
+            rows = arrays[name].reshape(len(half), -1, half.shape[-1])
+            errors = [
+                np.square(decode(file.tensors[name]).reshape(rows.shape) - rows)
+                for file in (plain, weighted)
+            ]
+            for i, columns in enumerate(half):
+                before, after = (error[i][:, columns].sum() for error in errors)
+                assert after < before, (name, i)
+        name = "blk.0.attn_q.weight"
+        assert np.array_equal(plain.tensors[name].data, weighted.tensors[name].data)
+        assert weighted.metadata["quantize.imatrix.file"] == "im.gguf"
+        assert weighted.metadata["quantize.imatrix.dataset"] == "text"
+        assert weighted.metadata["quantize.imatrix.chunks_count"] == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "n_columns", "message"),
+    [
+        ("blk.9.attn_q.weight", 320, "none of them among the"),
+        ("blk.0.attn_q.weight", 321, "found importance of 321 columns .need 320."),
+    ],
+)
+def test_importance_of_another_model_is_refused(source, target, tmp_path, name, n_columns, message):
+    sums = {name: Sums(np.ones((1, n_columns)), np.ones(1))}
+    write_imatrix(tmp_path / "im.gguf", Imatrix(sums))
+    with pytest.raises(InvalidParameterError, match=message):
+        quantize(source, target, "Q4_0", imatrix=tmp_path / "im.gguf")

@@ -164,7 +164,8 @@ def _data(
     total = sum(tensor.n_bytes for tensor, _ in chosen)
     done = 0
     pieces = (piece for tensor, to in chosen for piece in pieces_of(tensor, to, None))
-    with closing(converted(rows, pieces, encoder(), n_threads=n_threads)) as ready:
+    encode = encoder({to.name for tensor, to in chosen if to is not tensor.format})
+    with closing(converted(rows, pieces, encode, n_threads=n_threads)) as ready:
         for piece, data in ready:
             n_bytes = (piece.rows.stop - piece.rows.start) * piece.tensor.row_bytes
             done += n_bytes

@@ -206,8 +206,8 @@ def _estimate(
         n_ctx_fits=needs.longest(program.n_ctx_train, available),
         verdict=verdict,
         reason=reason,
-        token_bytes=token_weights,
-        token_bytes_full=token_weights + kv_read,
+        token_bytes=token_weights + program.snapshot_bytes,
+        token_bytes_full=token_weights + program.snapshot_bytes + kv_read,
         token_macs=macs_per_token(program),
     )
 

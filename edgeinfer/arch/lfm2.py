@@ -4,8 +4,8 @@
 
 from collections.abc import Mapping
 
-from edgeinfer.arch.shared.blocks import Heads, gated_mlp, gqa_block, head
-from edgeinfer.arch.shared.hyper import Hyper, read_hyper
+from edgeinfer.arch.shared.blocks import gated_mlp, gqa_block, head, normed_heads
+from edgeinfer.arch.shared.hyper import read_hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
@@ -26,7 +26,7 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
             f"{m.where}: key '{m.full_key('.attention.causal')}': found false (need true): "
             "convolutions that look ahead are not supported"
         )
-    heads = _heads(m, tensors, hp)
+    rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
     b = Builder("lfm2", tensors)
 
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd)
@@ -34,7 +34,8 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
         layer = f"blk.{il}"
         h = b.rms_norm(x, f"{layer}.attn_norm", hp.eps)
         if hp.n_kv_heads[il]:
-            o, name = gqa_block(b, h, layer, heads[il]), f"{layer}.attn_output"
+            heads = normed_heads(hp, il, rope)
+            o, name = gqa_block(b, h, layer, heads), f"{layer}.attn_output"
         else:
             o, name = _short_conv(b, h, layer, n_taps), f"{layer}.shortconv.out_proj"
         if il == hp.n_layers - 1:
@@ -51,20 +52,3 @@ def _short_conv(b: Builder, x: Value, layer: str, n_taps: int) -> Value:
     n = x.width
     before, after, u = b.split(b.linear(x, f"{layer}.shortconv.in_proj", 3 * n), n, n, n)
     return b.mul(after, b.conv1d(b.mul(before, u), f"{layer}.shortconv.conv", n_taps))
-
-
-def _heads(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper) -> list[Heads]:
-    rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
-    return [
-        Heads(
-            n_heads=hp.n_heads[il],
-            n_kv_heads=hp.n_kv_heads[il],
-            key_dim=hp.key_dim,
-            value_dim=hp.value_dim,
-            rope=rope,
-            pairing="half",
-            scale=hp.key_dim**-0.5,
-            qk_norm_eps=hp.eps,
-        )
-        for il in range(hp.n_layers)
-    ]

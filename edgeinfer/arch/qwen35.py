@@ -5,8 +5,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.arch.shared.blocks import Heads, attend, gated_mlp, head
-from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS, Hyper, read_hyper
+from edgeinfer.arch.shared.blocks import Heads, attend, gated_mlp, head, normed_heads
+from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS, read_hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
@@ -38,7 +38,8 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
             f"{m.where}: key '{m.full_key('.nextn_predict_layers')}': found layers that predict "
             "several tokens (need 0): convert the model without them"
         )
-    net, heads, recurrent = _net(m), _heads(m, tensors, hp), _recurrent(m, hp.n_layers)
+    rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
+    net, recurrent = _net(m), _recurrent(m, hp.n_layers)
     b = Builder("qwen35", tensors)
 
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd)
@@ -48,7 +49,8 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
         if recurrent[il]:
             o, name = _delta_net(b, h, layer, net, hp.eps), f"{layer}.ssm_out"
         else:
-            o, name = _gated_attention(b, h, layer, heads[il]), f"{layer}.attn_output"
+            heads = normed_heads(hp, il, rope)
+            o, name = _gated_attention(b, h, layer, heads), f"{layer}.attn_output"
         if il == hp.n_layers - 1:
             o, x = b.rows(o), b.rows(x)
         x = b.add(x, b.linear(o, name, hp.n_embd))
@@ -110,20 +112,3 @@ def _recurrent(m: Metadata, n_layers: int) -> tuple[bool, ...]:
         return tuple(map(bool, found))
     period = m.integer(".full_attention_interval", 4, least=1)
     return tuple((il + 1) % period > 0 for il in range(n_layers))
-
-
-def _heads(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper) -> list[Heads]:
-    rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
-    return [
-        Heads(
-            n_heads=hp.n_heads[il],
-            n_kv_heads=hp.n_kv_heads[il],
-            key_dim=hp.key_dim,
-            value_dim=hp.value_dim,
-            rope=rope,
-            pairing="half",
-            scale=hp.key_dim**-0.5,
-            qk_norm_eps=hp.eps,
-        )
-        for il in range(hp.n_layers)
-    ]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.ops import GatedFn
 from edgeinfer.program.ops_mixing import Pairing
@@ -36,6 +37,20 @@ class Experts:
     n_used: int
     n_ff: int
     by: float = 1.0
+
+
+def normed_heads(hp: Hyper, il: int, rope: RopeTable) -> Heads:
+    """Return the heads of a layer that norms queries and keys, and turns them by halves."""
+    return Heads(
+        n_heads=hp.n_heads[il],
+        n_kv_heads=hp.n_kv_heads[il],
+        key_dim=hp.key_dim,
+        value_dim=hp.value_dim,
+        rope=rope,
+        pairing="half",
+        scale=hp.key_dim**-0.5,
+        qk_norm_eps=hp.eps,
+    )
 
 
 def qkv(b: Builder, x: Value, layer: str, heads: Heads) -> tuple[Value, Value, Value]:

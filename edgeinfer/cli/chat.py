@@ -12,6 +12,7 @@ from edgeinfer.cli.chat_commands import Next, is_command, names, run_command
 from edgeinfer.cli.chat_screen import Screen, choose_screen, history_file
 from edgeinfer.cli.chat_session import Session
 from edgeinfer.cli.conversation import Conversation
+from edgeinfer.cli.form import FormFlags
 from edgeinfer.cli.loading import load_model
 from edgeinfer.cli.options import (
     AnswerFlags,
@@ -100,6 +101,7 @@ def chat(
     answer: AnswerFlags,
     sampling: SamplingFlags,
     bias: BiasFlags,
+    form: FormFlags,
     loading: LoadFlags,
 ) -> None:
     """Talk with a model in the terminal (default: smollm2).
@@ -108,12 +110,13 @@ def chat(
     only the answers are printed.
     """
     name = choose_model(model, model_option, DEFAULT_MODEL)
-    system, variables = opening.system_text(), opening.template_variables()
+    system = opening.system_text()
+    always = opening.template_variables() | form.settings()
     history = None if shown.no_history else history_file()
     screen = choose_screen(names(), history=history, simple=shown.simple)
     with load_model(name, loading) as loaded:
         need_template(loaded, name)
-        fixed = bias.settings(loaded.tokenizer.stop_ids) | variables
+        fixed = bias.settings(loaded.tokenizer.stop_ids) | always
         session = Session(loaded, Conversation(system), fixed, show_stats=shown.stats)
         session.replace_settings(given(answer, sampling))
         if screen.interactive:

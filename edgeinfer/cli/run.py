@@ -10,6 +10,7 @@ from typer import Option
 
 from edgeinfer.cli.answer import write_answer
 from edgeinfer.cli.chat_screen import PipeScreen
+from edgeinfer.cli.form import FormFlags
 from edgeinfer.cli.loading import load_model
 from edgeinfer.cli.options import (
     AnswerFlags,
@@ -85,6 +86,7 @@ def run(
     answer: AnswerFlags,
     sampling: SamplingFlags,
     bias: BiasFlags,
+    form: FormFlags,
     loading: LoadFlags,
 ) -> None:
     """Complete one prompt and print the text as it is written.
@@ -94,7 +96,7 @@ def run(
     """
     name = choose_model(model, model_option)
     text = prompt.text()
-    settings = given(answer, sampling)
+    settings = given(answer, sampling) | form.settings()
     if prompt.escape and "stop" in settings:
         settings["stop"] = [unescape(stop) for stop in settings["stop"]]
     with load_model(name, loading) as loaded:

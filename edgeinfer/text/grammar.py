@@ -44,6 +44,7 @@ class Grammar:
         """Return the grammar of the JSON documents that a schema allows.
 
         White space between the parts of a document is a space, or a line's end and up to 20 spaces.
+        A schema with properties or items and no type is one of objects or arrays.
 
         Args:
             schema: a dict, its JSON text, or a class with `model_json_schema` such as pydantic's.

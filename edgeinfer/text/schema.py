@@ -17,6 +17,10 @@ MOST_LEVELS: Final = 1000  # the deepest of all definitions, one after another
 MOST_NAMES: Final = 1000  # in one object: compiling takes the square of them
 MOST_VALUES: Final = 50_000
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")  # keys inside are no keywords
+_MEANT = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties"),
+    "array": ("items", "prefixItems", "minItems", "maxItems"),
+}
 _DATA = ("enum", "const", "default", "examples", "example")
 
 
@@ -55,6 +59,7 @@ def read_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise GrammarError(f"json_schema: found {text[:40]} (need a JSON object)")
     check_schema(read)
+    _add_types(read)
     return read
 
 
@@ -80,6 +85,21 @@ def check_schema(schema: dict[str, Any]) -> None:
         if (n_levels := root_depth + sum(depths.values())) > MOST_LEVELS:
             found = f"found definitions {n_levels} levels deep in all"
             raise _error(place.pointer, found, f"at most {MOST_LEVELS}")
+
+
+def _add_types(schema: dict[str, Any]) -> None:
+    """Take a schema that speaks of properties, and of no type, for one of objects; so of arrays.
+
+    By the letter it allows every number and text, too, which is what nobody means.
+    """
+    for place in _places(schema):
+        is_keywords = isinstance(place.value, dict) and not (place.is_names or place.is_data)
+        if not is_keywords or any(key in place.value for key in ("type", "enum", "const")):
+            continue
+        for kind, keys in _MEANT.items():
+            if any(key in place.value for key in keys):
+                place.value["type"] = kind
+                break
 
 
 def pointer_to(schema: dict[str, Any], keyword: str) -> str | None:

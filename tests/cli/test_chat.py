@@ -155,12 +155,15 @@ def test_cut_answer_is_kept_and_said_to_be_cut():
 def test_every_setting_is_an_argument_of_the_library():
     import inspect
 
+    from edgeinfer.request import FORMS
+
     llm = pytest.importorskip("edgeinfer.llm")
     arguments = set(inspect.signature(llm.Model.stream_chat).parameters)
     names = set(Session(FakeModel()).setting_names())
     assert names <= arguments
     assert arguments - names == {
         "self",
+        *FORMS,  # flags and no settings
         "choice",
         "messages",
         "logit_bias",

@@ -52,6 +52,17 @@ def test_other_documents_and_runs_of_white_space_are_not(text):
     assert not accepts(Grammar.from_json_schema(PERSON), text)
 
 
+def test_a_schema_of_properties_or_items_means_objects_or_arrays():
+    grammar = Grammar.from_json_schema(
+        {"properties": {"a": {"anyOf": [{"items": {}}, {"type": "null"}]}}, "required": ["a"]}
+    )
+
+    assert accepts(grammar, '{"a": [1]}')
+    assert accepts(grammar, '{"a": null}')
+    assert not accepts(grammar, "1")
+    assert not accepts(grammar, '{"a": 1}')
+
+
 def test_any_json_is_an_object():
     grammar = Grammar.any_json()
 

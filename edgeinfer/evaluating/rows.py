@@ -11,18 +11,13 @@ Logits = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 
 
-def log_probabilities(row: Logits) -> Floats:
-    """Return the log-softmax of one row."""
-    values = row.astype(np.float64)
-    values -= values.max()
-    values -= math.log(float(np.exp(values).sum()))
-    return values
-
-
 def negative_log_likelihoods(rows: Logits, labels: Ids[int]) -> Floats:
     """Return -log p(label) of each row."""
-    pairs = zip(rows, labels, strict=True)
-    return np.array([-log_probabilities(row)[label] for row, label in pairs])
+    found = np.empty(len(rows))
+    for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
+        values, _, log_total = _softmax(row)
+        found[i] = log_total - values[label]
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +38,17 @@ def compare(p_rows: Logits, q_rows: Logits, labels: Ids[int]) -> Compared:
     """Compare two models' rows, one row of each at a time."""
     kld, nll_p, nll_q = (np.empty(len(p_rows)) for _ in range(3))
     for i, (p_row, q_row, label) in enumerate(zip(p_rows, q_rows, labels, strict=True)):
-        log_p, log_q = log_probabilities(p_row), log_probabilities(q_row)
-        kld[i] = np.exp(log_p) @ (log_p - log_q)
-        nll_p[i], nll_q[i] = -log_p[label], -log_q[label]
+        p, p_masses, p_total = _softmax(p_row)
+        q, _, q_total = _softmax(q_row)
+        kld[i] = (p_masses @ (p - q)) / math.exp(p_total) - p_total + q_total
+        nll_p[i], nll_q[i] = p_total - p[label], q_total - q[label]
     same = p_rows.argmax(axis=1) == q_rows.argmax(axis=1)
     return Compared(kld, nll_p, nll_q, same)
+
+
+def _softmax(row: Logits) -> tuple[Floats, Floats, float]:
+    """Return logits below the largest, e to them, and the log of the sum of those."""
+    values = row.astype(np.float64)
+    values -= values.max()
+    masses = np.exp(values)
+    return values, masses, math.log(float(masses.sum()))

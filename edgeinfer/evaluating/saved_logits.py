@@ -7,7 +7,8 @@
     of them, 32 bytes
 
 Little-endian; checksums are BLAKE2b. A row's logits are factor * code, up to a constant that no
-probability depends on: its range is cut into 65,535 steps, which changes a KL by less than 1e-7.
+probability depends on. Its range is cut into 65,535 steps: where that is 40, a probability changes
+by at most 0.03 % of itself.
 """
 
 import os

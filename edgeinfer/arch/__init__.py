@@ -18,7 +18,8 @@ MAX_CTX = (1 << 31) - 1
 
 def supported() -> tuple[str, ...]:
     """List the architectures there is a module for, sorted."""
-    return tuple(sorted(found.name for found in iter_modules(__path__) if not found.ispkg))
+    names = (found.name for found in iter_modules(__path__) if not found.ispkg)
+    return tuple(sorted(name.replace("_", "-") for name in names))
 
 
 def build_program(metadata: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
@@ -30,13 +31,12 @@ def build_program(metadata: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: i
     """
     if not 1 <= n_ctx <= MAX_CTX:
         raise InvalidParameterError(f"n_ctx: found {n_ctx} (need 1 to {MAX_CTX})")
-    name = metadata.arch.replace("-", "_")
-    if name not in supported():
+    if metadata.arch not in supported():
         raise UnsupportedModelError(
             f"{metadata.where}: architecture {metadata.arch[:64]!r} (need one of "
             f"{', '.join(supported())}): this version of edgeinfer cannot run this kind of model"
         )
-    module = import_module(f"{__name__}.{name}")
+    module = import_module(f"{__name__}.{metadata.arch.replace('-', '_')}")
     program: Program = module.build(metadata, tensors, n_ctx=n_ctx)
     program.validate(tensors, where=metadata.where)
     check_all_used(program, tensors, where=metadata.where)

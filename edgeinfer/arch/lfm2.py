@@ -3,8 +3,9 @@
 """Write the programs of architecture "lfm2"."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from edgeinfer.arch.shared.blocks import gated_mlp, gqa_block, head, normed_heads
+from edgeinfer.arch.shared.blocks import gated_mlp, gqa_block, head, heads_of
 from edgeinfer.arch.shared.hyper import read_hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
 from edgeinfer.errors import UnsupportedModelError
@@ -34,7 +35,7 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
         layer = f"blk.{il}"
         h = b.rms_norm(x, f"{layer}.attn_norm", hp.eps)
         if hp.n_kv_heads[il]:
-            heads = normed_heads(hp, il, rope)
+            heads = replace(heads_of(hp, il, rope), qk_norm="heads")
             o, name = gqa_block(b, h, layer, heads), f"{layer}.attn_output"
         else:
             o, name = _short_conv(b, h, layer, n_taps), f"{layer}.shortconv.out_proj"

@@ -3,9 +3,9 @@
 """Write the programs of architecture "qwen35" (text)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from edgeinfer.arch.shared.blocks import Heads, attend, gated_mlp, head, normed_heads
+from edgeinfer.arch.shared.blocks import Heads, attend, gated_mlp, head, heads_of
 from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS, read_hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
 from edgeinfer.errors import UnsupportedModelError
@@ -49,7 +49,7 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
         if recurrent[il]:
             o, name = _delta_net(b, h, layer, net, hp.eps), f"{layer}.ssm_out"
         else:
-            heads = normed_heads(hp, il, rope)
+            heads = replace(heads_of(hp, il, rope), qk_norm="heads")
             o, name = _gated_attention(b, h, layer, heads), f"{layer}.attn_output"
         if il == hp.n_layers - 1:
             o, x = b.rows(o), b.rows(x)

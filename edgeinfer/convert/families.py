@@ -6,6 +6,8 @@ come from the `gguf` package's map. Facts of the models only: nothing here reads
 
 from collections.abc import Callable
 
+import numpy as np
+
 from edgeinfer.convert.config import FULL, SLIDING, Config
 from edgeinfer.convert.delta_net import CHANGES, RENAMES, delta_net_keys
 from edgeinfer.convert.family import PAIRED, Family, plus_one
@@ -15,11 +17,13 @@ from edgeinfer.convert.keys import (
     counts,
     expert_keys,
     f32,
+    flag,
+    flags,
     u32,
     window_keys,
 )
 from edgeinfer.convert.rotation import rope_keys, rope_of, rope_tensors
-from edgeinfer.convert.weights import Weights, reshaped
+from edgeinfer.convert.weights import Weights, part, reordered, reshaped, stacked, transposed
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.metadata import REQUIRED
@@ -56,31 +60,44 @@ def _llama(c: Config) -> Keys:
 
 def _mixtral(c: Config) -> Keys:
     n_ff = c.values.integer("intermediate_size", least=1)
-    return _llama(c) + expert_keys(c, count="num_local_experts", n_ff=n_ff)
+    return _llama(c) + expert_keys(c, n_ff=n_ff)
+
+
+def _gemma2(c: Config) -> Keys:
+    _expect_gemma(c, n_layers_largest=46)
+    types = c.layer_types(_every(c, 2))
+    return [
+        *base_keys(c),
+        *rope_keys(c, rope_of(c, theta=10000.0)),
+        *window_keys(c, [kind == SLIDING for kind in types]),
+        f32(".attn_logit_softcapping", c.values.number("attn_logit_softcapping", 0.0)),
+        f32(".final_logit_softcapping", c.values.number("final_logit_softcapping", 0.0)),
+    ]
 
 
 def _gemma3(c: Config) -> Keys:
-    c.expect("hidden_activation", "gelu_pytorch_tanh", default="gelu_pytorch_tanh")
-    c.expect("use_bidirectional_attention", False, default=False)
-    _expect_scale(c, n_layers=62)
+    _expect_gemma(c, n_layers_largest=62)
     types = c.layer_types(_every(c, c.values.integer("sliding_window_pattern", 6, least=2)))
     local = c.values.number("rope_local_base_freq", 10000.0)
     if isinstance(c.raw.get("rope_parameters"), dict):
         local = rope_of(c, SLIDING, theta=10000.0).theta
-    cap = c.values.number("final_logit_softcapping", 0.0)
     return [
         *base_keys(c),
         *rope_keys(c, rope_of(c, theta=1e6)),
         *window_keys(c, [kind == SLIDING for kind in types]),
         f32(".rope.freq_base_swa", local),
-        *([f32(".final_logit_softcapping", cap)] if cap else []),
+        f32(".attn_logit_softcapping", c.values.number("attn_logit_softcapping", 0.0)),
+        f32(".final_logit_softcapping", c.values.number("final_logit_softcapping", 0.0)),
     ]
 
 
-def _expect_scale(c: Config, *, n_layers: int) -> None:
-    """Refuse a scale of queries that the file cannot say: it follows from the number of layers."""
+def _expect_gemma(c: Config, *, n_layers_largest: int) -> None:
+    """Refuse what the file cannot say; the scale of queries follows from the number of layers."""
+    c.expect("hidden_activation", "gelu_pytorch_tanh", default="gelu_pytorch_tanh")
+    c.expect("use_bidirectional_attention", False, default=False)
     n_embd = c.values.integer("hidden_size", least=1)
-    need = n_embd / c.n_heads if c.n_layers == n_layers else float(c.head_dim)
+    is_largest = c.n_layers == n_layers_largest
+    need = n_embd / c.n_heads if is_largest else float(c.head_dim)
     found = c.values.number("query_pre_attn_scalar", above=0.0)
     if found != need:
         raise UnsupportedModelError(
@@ -92,6 +109,101 @@ def _expect_scale(c: Config, *, n_layers: int) -> None:
 def _every(c: Config, period: int) -> list[str]:
     """Return layer types of which each `period`-th is global."""
     return [SLIDING if (i + 1) % period else FULL for i in range(c.n_layers)]
+
+
+def _qwen2(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    c.expect("use_sliding_window", False, default=False)
+    return base_keys(c) + rope_keys(c, rope_of(c, theta=10000.0))
+
+
+def _qwen3moe(c: Config) -> Keys:
+    c.expect("decoder_sparse_step", 1, default=1)
+    c.expect("mlp_only_layers", [], default=[])
+    n_ff = c.values.integer("moe_intermediate_size", least=1)
+    return [
+        *_qwen2(c),
+        *expert_keys(c, n_ff=n_ff),
+        flag(".expert_weights_norm", c.values.flag("norm_topk_prob", False)),
+    ]
+
+
+def _phi3(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    # 0 says that there is none, where readers would take a missing key for the first Phi 3's.
+    window = c.values.integer("sliding_window", 0, least=0)
+    rope = rope_keys(c, rope_of(c, theta=10000.0))
+    return [*base_keys(c), *rope, u32(".attention.sliding_window", window)]
+
+
+def _mistral3(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    if c.raw.get("sliding_window") is not None:
+        raise c.error("sliding_window", f"{c.raw['sliding_window']} (need null)")
+    rope = rope_of(c)
+    beta = rope.values.number("llama_4_scaling_beta", 0.0, least=0.0)
+    return [*base_keys(c), *rope_keys(c, rope), f32(".attention.temperature_scale", beta)]
+
+
+def _smollm3(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    c.expect("use_sliding_window", False, default=False)
+    turned = c.numbers("no_rope_layers", c.raw.get("no_rope_layers"), c.n_layers)
+    return [
+        *base_keys(c),
+        *rope_keys(c, rope_of(c, theta=2e6)),
+        flags(".attention.rope_pattern", [bool(value) for value in turned]),
+    ]
+
+
+def _olmo2(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    return base_keys(c) + rope_keys(c, rope_of(c, theta=10000.0))
+
+
+def _granite(c: Config) -> Keys:
+    number = c.values.number
+    return [
+        *_olmo2(c),
+        f32(".attention.scale", number("attention_multiplier", above=0.0)),
+        f32(".embedding_scale", number("embedding_multiplier", above=0.0)),
+        f32(".residual_scale", number("residual_multiplier", above=0.0)),
+        f32(".logit_scale", number("logits_scaling", above=0.0)),
+    ]
+
+
+def _gpt_oss(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    c.expect("swiglu_limit", 7.0, default=7.0)
+    rope = rope_of(c, theta=150000.0)
+    if rope.kind == "yarn" and rope.values.flag("truncate", True):
+        raise c.error("truncate", "true (need false, as this family has it)")
+    n_ff = c.values.integer("intermediate_size", least=1)
+    return [
+        *base_keys(c),
+        *expert_keys(c, n_ff=n_ff),
+        *rope_keys(c, rope),
+        *window_keys(c, [kind == SLIDING for kind in c.layer_types(_every(c, 2))]),
+    ]
+
+
+def _gate_up(weights: Weights, c: Config) -> dict[str, Weights]:
+    """Take apart what gpt-oss has in alternating columns: those of the gates and of the rest."""
+    experts = [part(weights, i) for i in range(weights.shape[0])]
+    if len(weights.shape) == 3:
+        experts = [transposed(expert) for expert in experts]
+    rows = np.arange(experts[0].n_rows)
+    return {
+        f"ffn_{name}_exps": stacked([reordered(expert, rows[first::2]) for expert in experts])
+        for name, first in (("gate", 0), ("up", 1))
+    }
+
+
+def _input_last(weights: Weights, c: Config) -> Weights:
+    """Turn experts' matrices of (input, output) into those of (output, input)."""
+    if len(weights.shape) == 2:  # biases
+        return weights
+    return stacked([transposed(part(weights, i)) for i in range(weights.shape[0])])
 
 
 def _lfm2(c: Config) -> Keys:
@@ -131,14 +243,38 @@ _GEMMA3 = Family(
     changes=(("*norm", plus_one),),
     left_out=VISION,
 )
+_LLAMA = Family("llama", _llama, computed=_factors(10000.0), changes=PAIRED)
+_MISTRAL3 = Family("mistral3", _mistral3, renames=TEXT_PREFIX, changes=PAIRED, left_out=VISION)
 
 FAMILIES: dict[str, Family] = {
-    "LlamaForCausalLM": Family("llama", _llama, computed=_factors(10000.0), changes=PAIRED),
-    "MistralForCausalLM": Family("llama", _llama, computed=_factors(10000.0), changes=PAIRED),
-    "MixtralForCausalLM": Family("llama", _mixtral, changes=PAIRED),
+    "Gemma2ForCausalLM": Family("gemma2", _gemma2, changes=(("*norm", plus_one),)),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
     "Qwen3_5ForCausalLM": _QWEN35,
     "Qwen3_5ForConditionalGeneration": _QWEN35,
+    "GptOssForCausalLM": Family(
+        "gpt-oss",
+        _gpt_oss,
+        renames=(
+            (r"\.experts\.gate_up_proj$", ".experts.gate_proj.weight"),
+            (r"\.experts\.gate_up_proj_bias$", ".experts.gate_proj.bias"),
+            (r"\.experts\.down_proj$", ".experts.down_proj.weight"),
+            (r"\.experts\.down_proj_bias$", ".experts.down_proj.bias"),
+        ),
+        splits=(("ffn_gate_exps", _gate_up),),
+        changes=(("ffn_down_exps", _input_last),),
+    ),
+    "GraniteForCausalLM": Family("granite", _granite, changes=PAIRED),
     "Lfm2ForCausalLM": Family("lfm2", _lfm2, changes=(("shortconv.conv", _squeezed),)),
+    "LlamaForCausalLM": _LLAMA,
+    "Ministral3ForCausalLM": _MISTRAL3,
+    "Mistral3ForConditionalGeneration": _MISTRAL3,
+    "MistralForCausalLM": _LLAMA,
+    "MixtralForCausalLM": Family("llama", _mixtral, changes=PAIRED),
+    "Olmo2ForCausalLM": Family("olmo2", _olmo2),
+    "Phi3ForCausalLM": Family("phi3", _phi3, computed=_factors(10000.0)),
+    "Qwen2ForCausalLM": Family("qwen2", _qwen2),
+    "Qwen3ForCausalLM": Family("qwen3", _qwen2),
+    "Qwen3MoeForCausalLM": Family("qwen3moe", _qwen3moe),
+    "SmolLM3ForCausalLM": Family("smollm3", _smollm3, changes=PAIRED),
 }

@@ -74,9 +74,12 @@ def base_keys(c: Config, *, eps: str = "rms_norm_eps", n_ff: int | None = None) 
     ]
 
 
-def expert_keys(c: Config, *, count: str, n_ff: int) -> Keys:
-    """Return the keys of a mixture of experts; `count` is the configuration's name for theirs."""
-    n_experts = c.values.integer(count, least=1)
+def expert_keys(c: Config, *, n_ff: int) -> Keys:
+    """Return the keys of a mixture of experts."""
+    # transformers renames the one to the other when it saves some models.
+    names = ("num_experts", "num_local_experts")
+    name = next((name for name in names if name in c.values), names[0])
+    n_experts = c.values.integer(name, least=1)
     return [
         u32(".expert_count", n_experts),
         u32(".expert_used_count", c.values.integer("num_experts_per_tok", least=1, most=n_experts)),

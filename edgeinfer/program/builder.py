@@ -209,10 +209,17 @@ class Builder:
         self._emit(ops.Mul(a, b, out))
         return out
 
-    def scale(self, x: Value, *, by: float = 1.0, cap: float = 0.0) -> Value:
-        """Multiply by a number, then cap softly."""
+    def scale(
+        self,
+        x: Value,
+        *,
+        by: float = 1.0,
+        cap: float = 0.0,
+        temp: tuple[float, int] | None = None,
+    ) -> Value:
+        """Multiply by a number, and one that grows with the position, then cap softly."""
         out = self.value(x.width, x.rows)
-        self._emit(ops.Scale(x, out, by, cap))
+        self._emit(ops.Scale(x, out, by, cap, temp))
         return out
 
     def route(

@@ -24,7 +24,7 @@ SIZES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A model to be made: its module in edgeinfer/arch, its class, its configuration.
+    """A model to be made: its architecture, its class, its configuration.
 
     `config` replaces or adds to SIZES. `n_ctx` is what the program is built for. `native` tells
     whether the native backend runs it, `peer` whether llama.cpp computes the same.
@@ -45,6 +45,19 @@ def rope(kind: str = "default", theta: float = 10000.0, **more: Any) -> dict[str
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 LINEAR = "linear_attention"
+YARN = {
+    "factor": 16.0,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 4.0,
+    "beta_slow": 1.0,
+}
+LONGROPE = rope(
+    "longrope",
+    partial_rotary_factor=0.75,
+    long_factor=[1.0, 1.5, 2.0, 2.5, 3.0, 4.0],
+    short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+    original_max_position_embeddings=32,
+)
 WINDOWED = ["sliding_attention", "full_attention"]
 
 ROWS: dict[str, Row] = {
@@ -97,6 +110,126 @@ ROWS: dict[str, Row] = {
             ),
         },
         peer=False,  # it takes values to be as wide as keys
+    ),
+    "gemma2": Row(
+        "gemma2",
+        "Gemma2",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 24,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 40,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 3.0,
+            "rope_parameters": rope(),
+        },
+    ),
+    "qwen2": Row("qwen2", "Qwen2", {"rope_parameters": rope("yarn", **YARN)}),
+    "qwen2, tied": Row("qwen2", "Qwen2", {"tie_word_embeddings": True, "rope_parameters": rope()}),
+    "qwen3": Row("qwen3", "Qwen3", {"head_dim": 24, "rope_parameters": rope("default", 1e6)}),
+    "qwen3moe": Row(
+        "qwen3moe",
+        "Qwen3Moe",
+        {
+            "head_dim": 24,
+            "num_experts": 5,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "norm_topk_prob": True,
+            "rope_parameters": rope("default", 1e6),
+        },
+    ),
+    "qwen3moe, weights as they are": Row(
+        "qwen3moe",
+        "Qwen3Moe",
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 40,
+            "norm_topk_prob": False,
+            "rope_parameters": rope(),
+        },
+        peer=False,  # it always makes them sum to 1
+    ),
+    "phi3, long": Row(
+        "phi3",
+        "Phi3",
+        {
+            "sliding_window": 40,
+            "original_max_position_embeddings": 32,
+            "rope_parameters": LONGROPE,
+        },
+        peer=False,  # it has no window
+    ),
+    "phi3, short": Row(
+        "phi3",
+        "Phi3",
+        {
+            "sliding_window": None,
+            "original_max_position_embeddings": 256,
+            "max_position_embeddings": 512,
+            "rope_parameters": LONGROPE | {"original_max_position_embeddings": 256},
+        },
+    ),
+    "ministral3": Row(
+        "mistral3",
+        "Ministral3",
+        {
+            "head_dim": 24,
+            "rope_parameters": rope(
+                "yarn",
+                1e6,
+                **YARN,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.1,
+            ),
+        },
+        native=False,
+    ),
+    "smollm3": Row(
+        "smollm3",
+        "SmolLM3",
+        {
+            "num_hidden_layers": 5,
+            "no_rope_layers": [1, 1, 1, 0, 1],
+            "rope_parameters": rope("default", 2e6),
+        },
+    ),
+    "smollm3, other layers": Row(
+        "smollm3",
+        "SmolLM3",
+        {
+            "num_hidden_layers": 4,
+            "no_rope_layers": [1, 0, 0, 1],
+            "rope_parameters": rope("default", 2e6),
+        },
+        peer=False,  # its layers without a rotation are each fourth
+    ),
+    "olmo2": Row("olmo2", "Olmo2", {"rope_parameters": rope("default", 5e5)}),
+    "granite": Row(
+        "granite",
+        "Granite",
+        {
+            "attention_multiplier": 0.1,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 4.0,
+            "rope_parameters": rope(),
+        },
+    ),
+    "gpt-oss": Row(
+        "gpt-oss",
+        "GptOss",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 24,
+            "num_local_experts": 5,
+            "num_experts_per_tok": 3,
+            "sliding_window": 40,
+            "rope_parameters": rope("yarn", 150000.0, **YARN, truncate=False),
+        },
+        peer=False,  # it rounds the ends of YaRN's ramp
     ),
     "lfm2": Row(
         "lfm2",

@@ -1,56 +1,69 @@
 """Write the shapes architectures share, as functions over the builder: one call, one difference."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.ops import GatedFn
 from edgeinfer.program.ops_mixing import Pairing
+from edgeinfer.program.ops_routing import Score
 from edgeinfer.program.rope import RopeTable
 from edgeinfer.program.values import Use, Value, WeightRef
+
+QkNorm = Literal["none", "heads", "rows"]
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
     """What varies between the attention blocks of grouped-query models.
 
-    `qk_norm_eps` above 0 normalizes each head of q and k before they turn. A `window` of 0 is none.
+    Attributes:
+        rope: how q and k turn, None to leave them.
+        window: tokens a query sees, itself among them; 0 is no window.
+        qk_norm: whether q and k are normalized before they turn: each head, or the whole row.
+        temperature: (beta, length) of a factor on queries that grows with the position.
+        sinks: whether each head has a logit of its own that attends to nothing.
     """
 
     n_heads: int
     n_kv_heads: int
     key_dim: int
     value_dim: int
-    rope: RopeTable
-    pairing: Pairing
     scale: float
+    rope: RopeTable | None = None
+    pairing: Pairing = "half"
     softcap: float = 0.0
     window: int = 0
-    qk_norm_eps: float = 0.0
+    qk_norm: QkNorm = "none"
+    eps: float = 0.0
+    temperature: tuple[float, int] | None = None
+    sinks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """Sizes and routing of a mixture of experts."""
-
-    n_experts: int
-    n_used: int
-    n_ff: int
-    by: float = 1.0
-
-
-def normed_heads(hp: Hyper, il: int, rope: RopeTable) -> Heads:
-    """Return the heads of a layer that norms queries and keys, and turns them by halves."""
+def heads_of(hp: Hyper, il: int, rope: RopeTable | None) -> Heads:
+    """Return the heads of a layer as they are in most models."""
     return Heads(
         n_heads=hp.n_heads[il],
         n_kv_heads=hp.n_kv_heads[il],
         key_dim=hp.key_dim,
         value_dim=hp.value_dim,
-        rope=rope,
-        pairing="half",
         scale=hp.key_dim**-0.5,
-        qk_norm_eps=hp.eps,
+        rope=rope,
+        eps=hp.eps,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Sizes and routing of a mixture of experts; `norm` makes the chosen weights sum to 1."""
+
+    n_experts: int
+    n_used: int
+    n_ff: int
+    by: float = 1.0
+    score: Score = "softmax"
+    norm: bool = True
 
 
 def qkv(b: Builder, x: Value, layer: str, heads: Heads) -> tuple[Value, Value, Value]:
@@ -78,14 +91,23 @@ def gqa_block(b: Builder, x: Value, layer: str, heads: Heads) -> Value:
 
 def attend(b: Builder, q: Value, k: Value, v: Value, layer: str, heads: Heads) -> Value:
     """Norm and turn queries and keys, keep keys and values, attend to all there are."""
-    if heads.qk_norm_eps > 0:
-        q = b.rms_norm(q, f"{layer}.attn_q_norm", heads.qk_norm_eps, groups=heads.n_heads)
-        k = b.rms_norm(k, f"{layer}.attn_k_norm", heads.qk_norm_eps, groups=heads.n_kv_heads)
-    q = b.rope(q, heads.rope, heads.n_heads, pairing=heads.pairing)
-    k = b.rope(k, heads.rope, heads.n_kv_heads, pairing=heads.pairing)
+    if heads.qk_norm != "none":
+        q_groups, k_groups = heads.n_heads, heads.n_kv_heads
+        if heads.qk_norm == "rows":
+            q_groups = k_groups = 1
+        q = b.rms_norm(q, f"{layer}.attn_q_norm", heads.eps, groups=q_groups)
+        k = b.rms_norm(k, f"{layer}.attn_k_norm", heads.eps, groups=k_groups)
+    if heads.rope is not None:
+        q = b.rope(q, heads.rope, heads.n_heads, pairing=heads.pairing)
+        k = b.rope(k, heads.rope, heads.n_kv_heads, pairing=heads.pairing)
+    if heads.temperature is not None:
+        q = b.scale(q, temp=heads.temperature)
     kv = b.kv(heads.n_kv_heads, heads.key_dim, heads.value_dim, window=heads.window)
     b.kv_store(k, v, kv)
-    return b.attention(q, kv, heads.n_heads, scale=heads.scale, softcap=heads.softcap)
+    sinks = None
+    if heads.sinks:
+        sinks = WeightRef(f"{layer}.attn_sinks.weight", (heads.n_heads,), Use.VECTOR)
+    return b.attention(q, kv, heads.n_heads, scale=heads.scale, softcap=heads.softcap, sinks=sinks)
 
 
 def gated_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value:
@@ -95,19 +117,26 @@ def gated_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value
     return b.linear(b.gated(g, u, fn), f"{layer}.ffn_down", x.width)
 
 
+def fused_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value:
+    """Return the same from a file whose ffn_up has the rows of the gate before its own."""
+    g, u = b.split(b.linear(x, f"{layer}.ffn_up", 2 * n_ff), n_ff, n_ff)
+    return b.linear(b.gated(g, u, fn), f"{layer}.ffn_down", x.width)
+
+
 def moe_block(b: Builder, x: Value, layer: str, experts: Experts, fn: GatedFn) -> Value:
-    """Send each row to its best experts, chosen by softmax, their weights made to sum to 1."""
+    """Send each row to its best experts and sum their answers by the router's weights."""
     n, n_ff = experts.n_experts, experts.n_ff
     logits = b.linear(x, f"{layer}.ffn_gate_inp", n)
-    ids, w = b.route(logits, experts.n_used, score="softmax", norm=True, by=experts.by)
+    ids, w = b.route(logits, experts.n_used, score=experts.score, norm=experts.norm, by=experts.by)
     g = b.expert_linear(x, ids, f"{layer}.ffn_gate_exps", (n, n_ff, x.width))
     u = b.expert_linear(x, ids, f"{layer}.ffn_up_exps", (n, n_ff, x.width))
     y = b.expert_linear(b.gated(g, u, fn), ids, f"{layer}.ffn_down_exps", (n, x.width, n_ff))
     return b.combine(y, w)
 
 
-def head(b: Builder, x: Value, n_vocab: int, *, cap: float = 0.0) -> None:
+def head(b: Builder, x: Value, n_vocab: int, *, by: float = 1.0, cap: float = 0.0) -> None:
     """Write the logits, from `output` or, where the file has none, from the tied `token_embd`."""
     name = "output" if b.has("output.weight") else "token_embd"
     logits = b.linear(x, name, n_vocab)
-    b.output("logits", b.scale(logits, cap=cap) if cap > 0 else logits)
+    plain = by == 1.0 and cap == 0.0
+    b.output("logits", logits if plain else b.scale(logits, by=by, cap=cap))

@@ -36,8 +36,17 @@ def plain_table(m: Metadata, key: str, default: float, n_rot: int, *, name: str)
     return rope.plain(m.number(key, default, above=1.0, most=MAX_THETA), n_rot, name=name)
 
 
-def scaled_table(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper, n_rot: int) -> RopeTable:
+def scaled_table(
+    m: Metadata,
+    tensors: Mapping[str, Tensor],
+    hp: Hyper,
+    n_rot: int,
+    *,
+    truncate: bool = True,
+) -> RopeTable:
     """Return the table of `rope.freq_base` with the scaling the file names, or brings as tensors.
+
+    `truncate` rounds the ends of YaRN's ramp to whole dimensions.
 
     Raises UnsupportedModelError for a scaling type it does not know.
     """
@@ -54,13 +63,13 @@ def scaled_table(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper, n_rot: i
         legacy = m.number(".rope.scale_linear", 1.0, above=0.0)
         return rope.linear(table, m.number(".rope.scaling.factor", legacy, least=0.0) or 1.0)
     if kind == "yarn":
-        return _yarn(m, table, hp)
+        return _yarn(m, table, hp, truncate)
     if kind == "longrope" or "rope_factors_long.weight" in tensors:
         return _longrope(m, tensors, table, hp)
     return table
 
 
-def _yarn(m: Metadata, table: RopeTable, hp: Hyper) -> RopeTable:
+def _yarn(m: Metadata, table: RopeTable, hp: Hyper, truncate: bool) -> RopeTable:
     factor = m.number(".rope.scaling.factor", above=0.0)
     multiplier = m.number(".rope.scaling.yarn_log_multiplier", 0.0, least=0.0)
     mscale = rope.yarn_mscale(factor)
@@ -74,6 +83,7 @@ def _yarn(m: Metadata, table: RopeTable, hp: Hyper) -> RopeTable:
         beta_fast=m.number(".rope.scaling.yarn_beta_fast", 32.0, above=0.0),
         beta_slow=m.number(".rope.scaling.yarn_beta_slow", 1.0, above=0.0),
         mscale=m.number(".rope.scaling.yarn_attn_factor", mscale, above=0.0),
+        truncate=truncate,
     )
 
 

@@ -1,0 +1,24 @@
+# Beside qwen2: each head of q and k is normalized before it turns, and nothing has a bias.
+"""Write the programs of architecture "qwen3"."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edgeinfer.arch.shared.blocks import heads_of
+from edgeinfer.arch.shared.decoder import decoder, dense
+from edgeinfer.arch.shared.hyper import read_hyper
+from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
+from edgeinfer.loader.metadata import Metadata
+from edgeinfer.program.builder import Builder
+from edgeinfer.program.program import Program
+from edgeinfer.quant.tensor import Tensor
+
+
+def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
+    """Build the program from metadata; raises ModelFormatError naming the key at fault."""
+    hp = read_hyper(m, tensors, n_ctx)
+    rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
+    plan = [replace(heads_of(hp, il, rope), qk_norm="heads") for il in range(hp.n_layers)]
+    b = Builder("qwen3", tensors)
+    decoder(b, hp, plan, dense(hp, "silu"))
+    return b.finish(hp)

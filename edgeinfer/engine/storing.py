@@ -61,8 +61,8 @@ class Storage:
         found, n_common = None, LEAST_PART - 1
         for stored in self.stored:
             n = _n_common(stored.tokens, tokens)
-            if self._snapshots is not None and n < len(stored.tokens):
-                continue  # its state is the one behind its last token
+            if self._snapshots is not None and not n == len(stored.tokens) < len(tokens):
+                continue  # its state is the one behind its last token, and before one to compute
             if n > n_common:
                 found, n_common = stored, n
         if found is None:

@@ -2,7 +2,7 @@
 
 Threads and tasks submit, read slowly, cancel, run into deadlines, drop handles, and bring samplers
 and progress functions that raise. Whoever is not disturbed gets the tokens it gets alone; at the
-end all pages are free, no thread is left, and memory has not grown.
+end all pages and snapshots are free, no thread is left, and memory has not grown.
 
     python -m tests.engine.soak --seconds 600
 """
@@ -145,19 +145,21 @@ def answer_of(driver: Driver, tokens: list[int]) -> list[int]:
     return done.tokens[done.n_prompt :]
 
 
-def soak(folder: Path, seconds: float) -> tuple[Soak, list[int]]:
+def soak(folder: Path, seconds: float, arch: str = "llama") -> tuple[Soak, list[int]]:
     """Disturb an engine for so long; return what happened, and the memory used meanwhile.
+
+    `arch` is that of a tiny model; a hybrid also gets few snapshots of its state.
 
     Raises AssertionError for what must hold at the end.
     """
     answers = []
     for tokens in prompts():
-        with real_engine(folder) as engine:
+        with real_engine(folder, arch=arch) as engine:
             sequence = Sequence(tokens, Argmax(), max_tokens=MOST_TOKENS)
             run(engine, sequence)
             answers.append(sequence.tokens[sequence.n_prompt :])
     n_threads = threading.active_count()
-    with real_engine(folder, n_pages=12, n_threads=2) as engine:
+    with real_engine(folder, arch=arch, n_pages=12, n_snapshots=12, n_threads=2) as engine:
         driver = Driver(engine)
         state = Soak(driver, answers, prompts())
         callers = [threading.Thread(target=state.thread, args=(s,)) for s in range(N_THREADS)]
@@ -179,6 +181,8 @@ def soak(folder: Path, seconds: float) -> tuple[Soak, list[int]]:
         while scheduler.holdings.prefixes.evict():
             pass
         assert scheduler.holdings.pool.n_free == scheduler.holdings.pool.n_pages
+        if (snapshots := scheduler.holdings.snapshots) is not None:
+            assert (snapshots.n_kept, snapshots.pool.n_free) == (0, snapshots.pool.n_pages)
     assert threading.active_count() == n_threads
     assert state.wrong == []
     return state, memory
@@ -188,9 +192,10 @@ def main() -> None:
     """Run a soak and print what it saw."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=600)
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--arch", default="llama", help="of tests/arch/tiny.py")
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        state, memory = soak(Path(folder), seconds)
+        state, memory = soak(Path(folder), asked.seconds, asked.arch)
     for name, count in sorted(state.counts.items()):
         print(f"{count:8} {name}")
     print("MB of memory:", *(n_bytes >> 20 for n_bytes in memory))

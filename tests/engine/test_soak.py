@@ -7,8 +7,9 @@ from tests.engine.soak import soak
 pytest.importorskip("edgeinfer.kernels.native._native")
 
 
-def test_everything_holds_while_callers_disturb_the_engine(tmp_path):
-    state, _ = soak(tmp_path, 3.0)
+@pytest.mark.parametrize("arch", ["llama", "qwen35"])
+def test_everything_holds_while_callers_disturb_the_engine(tmp_path, arch):
+    state, _ = soak(tmp_path, 3.0, arch)
 
     assert state.counts["read: length"] > 0
     assert state.counts["await: length"] > 0

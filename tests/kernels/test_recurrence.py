@@ -175,7 +175,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return conv_case(**sizes) if kind == "conv" else scan_case(**sizes)
 
 
-def by_law(case: Case, tokens: list[int], n_before: int = 0) -> tuple[np.ndarray, list[np.ndarray]]:
+def by_law(case: Case, tokens: list[int]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return the law's outputs of tokens and the states after each."""
     state, rows, states = case.state.copy(), [], []
     for token in tokens:
@@ -263,13 +263,13 @@ def test_states_saved_on_the_way_are_those_of_the_rows(case: Case) -> None:
     before = executable.read_snapshot(9)
     saves = [(0, 1), (3, 2), (3, 4), (10, 5), (11, 6)]
     executable.run(step([(TOKENS[5:17], 5, 9)], saves))
-    states = by_law(case, TOKENS)[1]
+    expected, states = by_law(case, TOKENS)
     for row, snapshot in saves:
         floats = executable.read_snapshot(snapshot).view(np.float32)
         assert (floats[: case.state.size] == states[5 + row].ravel()).all()
         assert not floats[case.state.size :].any()
         rows = executable.run(step([(TOKENS[row + 6 :], row + 6, snapshot)], [(30 - row, 8)]))
-        assert (rows == by_law(case, TOKENS)[0][row + 6 :]).all()
+        assert (rows == expected[row + 6 :]).all()
     assert (executable.read_snapshot(9) == before).all()
     executable.close()
 

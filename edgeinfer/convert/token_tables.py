@@ -5,6 +5,8 @@ for spaces and tokens <0x00> to <0xFF> for what no token covers (SentencePiece).
 file, out come the keys of the table.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,9 @@ from edgeinfer.text.vocabulary import PREFIX, TokenType
 
 NO_MERGE = -1e9  # the score of tokens that no merge makes
 MARK = "\u2581"
+BYTE = re.compile("<0x[0-9A-F]{2}>")
+
+Scores = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,14 @@ class TokenTable:
     tokens: list[str]
     types: list[TokenType]
     ids: dict[str, int]
+
+    def normal(self) -> set[str]:
+        """Return the texts that merges may make."""
+        return {
+            token
+            for token, kind in zip(self.tokens, self.types, strict=True)
+            if kind is TokenType.NORMAL and not BYTE.fullmatch(token)
+        }
 
 
 def token_table(raw: Object, n_vocab: int, where: str) -> TokenTable:
@@ -60,8 +73,8 @@ def token_table(raw: Object, n_vocab: int, where: str) -> TokenTable:
     return TokenTable(tokens, types, {token: i for i, token in enumerate(tokens)})
 
 
-def table_keys(raw: Object, table: TokenTable, where: str) -> Keys:
-    """Return the keys of the token table.
+def table_keys(raw: Object, table: TokenTable, where: str, scores: Scores | None = None) -> Keys:
+    """Return the keys of the token table; `scores` are those of a tokenizer.model, if there is one.
 
     Raises UnsupportedModelError for a kind of tokenizer that there is no encoder for.
     """
@@ -77,7 +90,7 @@ def table_keys(raw: Object, table: TokenTable, where: str) -> Keys:
     if _uses(raw.get("pre_tokenizer"), "ByteLevel"):
         return _byte_level(raw, table, merges, where)
     if model.get("byte_fallback") or MARK in str(raw.get("normalizer")):
-        return _spaces_marked(raw, table, merges, where)
+        return _spaces_marked(raw, table, scores or _scores_of(table, merges, where))
     raise UnsupportedModelError(
         f"{where}: found BPE neither over bytes nor with U+2581 for spaces (need one of them)"
     )
@@ -102,17 +115,33 @@ def _byte_level(raw: Object, table: TokenTable, merges: list[str], where: str) -
     ]
 
 
-def _spaces_marked(raw: Object, table: TokenTable, merges: list[str], where: str) -> Keys:
-    """Scores put the merges in order: the earlier, the higher that of the token it makes."""
-    scores = dict.fromkeys(table.tokens, NO_MERGE)
+def _scores_of(table: TokenTable, merges: list[str], where: str) -> Scores:
+    """Return scores that put the merges in their order: the earlier, the higher.
+
+    An encoder by scores merges whatever two tokens make a third. Where some such pair is no merge,
+    it would do what this tokenizer does not.
+    """
+    scores: dict[str, float] = {}
     for rank, merge in enumerate(merges):
-        left, _, right = merge.partition(" ")
-        if scores.get(left + right) == NO_MERGE:
-            scores[left + right] = -float(rank)
+        scores.setdefault(merge.replace(" ", ""), -float(rank))
+    known, normal = set(merges), table.normal()
+    for token in normal:
+        for i in range(1, len(token)):
+            left, right = token[:i], token[i:]
+            if left in normal and right in normal and f"{left} {right}" not in known:
+                raise UnsupportedModelError(
+                    f"{where}: model.merges: found none of {quote(left)} and {quote(right)}, which "
+                    "make a token (need all merges, as of a converted SentencePiece model, or "
+                    "tokenizer.model beside it)"
+                )
+    return scores
+
+
+def _spaces_marked(raw: Object, table: TokenTable, scores: Scores) -> Keys:
     types = list(table.types)
     unknown = raw["model"].get("unk_token")
     for i, token in enumerate(table.tokens):
-        if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        if BYTE.fullmatch(token):
             types[i] = TokenType.BYTE
         elif token == unknown:
             types[i] = TokenType.UNKNOWN
@@ -121,7 +150,7 @@ def _spaces_marked(raw: Object, table: TokenTable, merges: list[str], where: str
         text(PREFIX + "pre", "default"),
         texts(PREFIX + "tokens", table.tokens),
         counts(PREFIX + "token_type", types),
-        numbers(PREFIX + "scores", [scores[token] for token in table.tokens]),
+        numbers(PREFIX + "scores", [scores.get(token, NO_MERGE) for token in table.tokens]),
         flag(PREFIX + "add_space_prefix", _adds_space(raw)),
     ]
 

@@ -17,6 +17,7 @@ from edgeinfer.loader.mapped import display
 from edgeinfer.text.vocabulary import PREFIX
 
 NAME = "tokenizer.json"
+SENTENCEPIECE = "tokenizer.model"
 # What GGUF calls the roles of tokens.
 ROLES = {
     "bos": "bos",
@@ -52,7 +53,7 @@ def tokenizer_keys(folder: Path, c: Config, *, n_vocab: int) -> Keys:
     more = _optional(folder / "tokenizer_config.json")
     generation = _optional(folder / "generation_config.json")
     table = token_table(raw, n_vocab, where)
-    keys = table_keys(raw, table, where)
+    keys = table_keys(raw, table, where, _scores(folder / SENTENCEPIECE))
     ids = _role_ids(c, more, generation, table, where)
     keys += [u32(f"{PREFIX}{role}_token_id", token_id) for role, token_id in ids.items()]
     keys += [
@@ -64,6 +65,20 @@ def tokenizer_keys(folder: Path, c: Config, *, n_vocab: int) -> Keys:
 
 def _optional(path: Path) -> Object:
     return read_object(path) if path.is_file() else {}
+
+
+def _scores(path: Path) -> dict[str, float] | None:
+    """Return the scores of a SentencePiece model's tokens by their texts, if there is one."""
+    if not path.is_file():
+        return None
+    from sentencepiece import SentencePieceProcessor
+
+    processor = SentencePieceProcessor()
+    try:
+        processor.LoadFromFile(str(path))
+    except (RuntimeError, OSError) as error:
+        raise ModelFormatError(f"{display(path)}: sentencepiece refuses it: {error}") from None
+    return {processor.IdToPiece(i): processor.GetScore(i) for i in range(processor.GetPieceSize())}
 
 
 def _role_ids(

@@ -1,7 +1,9 @@
 """Write small tokenizer.json objects, as Hugging Face's library saves them."""
 
+from collections import Counter
 from typing import Any
 
+MARK = "\u2581"
 SPECIAL = ("<pad>", "<s>", "</s>")
 PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -33,6 +35,46 @@ def byte_level(n_tokens: int, **more: Any) -> dict[str, Any]:
             "type": "BPE",
             "vocab": {token: i for i, token in enumerate(tokens)},
             "merges": list(MERGES),
+        },
+        **more,
+    }
+
+
+def spaces_marked(text: str, *, space_first: bool, **more: Any) -> dict[str, Any]:
+    """Return a BPE over characters with U+2581 for spaces, as converted from SentencePiece.
+
+    Its tokens are the pieces of up to four characters that `text` has more than once.
+    """
+    marked = text.replace(" ", MARK)
+    pieces = Counter(marked[i : i + n] for n in (2, 3, 4) for i in range(len(marked) - n + 1))
+    made = sorted((p for p, count in pieces.items() if count > 1), key=lambda p: (-pieces[p], p))
+    singles = sorted(set(marked))
+    special = ["<unk>", "<s>", "</s>"]
+    tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *singles, *made]
+    known = set(singles) | set(made)
+    prepend = [{"type": "Prepend", "prepend": MARK}] if space_first else []
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": i, "content": token, "special": True, **PLAIN} for i, token in enumerate(special)
+        ],
+        "normalizer": {"type": "Sequence", "normalizers": [*prepend, replace]},
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": None,
+        "model": {
+            "type": "BPE",
+            "unk_token": "<unk>",
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "vocab": {token: i for i, token in enumerate(tokens)},
+            "merges": [
+                [token[:i], token[i:]]
+                for token in made
+                for i in range(1, len(token))
+                if token[:i] in known and token[i:] in known
+            ],
         },
         **more,
     }

@@ -69,18 +69,19 @@ def model(request: pytest.FixtureRequest, models: Path) -> Model:
     return Model(ROWS[request.param], folder, arrays["tokens"].tolist(), arrays["logits"])
 
 
-def converted(model: Model, outtype: str) -> Path:
-    """Return the model's file, written at the first call."""
-    path = model.folder / f"{outtype}.gguf"
+def converted(folder: Path, outtype: str) -> Path:
+    """Return the file of a model's folder, written at the first call."""
+    path = folder / f"{outtype}.gguf"
     if not path.exists():
-        convert(model.folder, path, outtype=outtype)
+        # llama.cpp looks for certain tokens in what has "phi3" in its name.
+        convert(folder, path, outtype=outtype, metadata={"general.name": "tiny"})
     return path
 
 
 @pytest.fixture(scope="module")
 def native(model: Model) -> Iterator[Executable]:
     """The model with weights of F16 on the native backend."""
-    with open_gguf(converted(model, "f16")) as file:
+    with open_gguf(converted(model.folder, "f16")) as file:
         yield on_native(file, model.row)
 
 
@@ -111,7 +112,7 @@ def test_every_architecture_has_a_row() -> None:
 
 @needs_transformers
 def test_reference_gives_the_logits_of_transformers(model: Model) -> None:
-    with open_gguf(converted(model, "f32")) as file:
+    with open_gguf(converted(model.folder, "f32")) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=model.row.n_ctx)
         executable = REFERENCE.compile(program, file.tensors, limits_for(256))
         for chunk in (N_TOKENS, 17):
@@ -122,7 +123,7 @@ def test_reference_gives_the_logits_of_transformers(model: Model) -> None:
 @needs_transformers
 @pytest.mark.parametrize("outtype", ["f32", "f16"])
 def test_native_is_close_to_transformers(model: Model, outtype: str) -> None:
-    with open_gguf(converted(model, outtype)) as file:
+    with open_gguf(converted(model.folder, outtype)) as file:
         executable = on_native(file, model.row)
         found = run_tokens(executable, model.tokens, np.arange(N_TOKENS))
     truth = model.logits.astype(np.float64)
@@ -153,3 +154,27 @@ def test_native_batched_equals_alone(model: Model, native: Executable) -> None:
         saved_snapshots=np.array([2, 3], np.int32),
     )
     assert (native.run(together) == np.concatenate(alone)).all()
+
+
+@pytest.fixture(scope="module")
+def peer_folder(models: Path) -> Path:
+    """The models, with the logits that llama.cpp gives for the files of some."""
+    if find_spec("llama_cpp") is None:
+        pytest.skip("needs llama-cpp-python")
+    names = [name for name, row in ROWS.items() if row.peer]
+    for name in names:
+        converted(models / name, "f32")
+    script = Path(__file__).with_name("llama_cpp_logits.py")
+    done = subprocess.run(
+        [sys.executable, script, models, *names], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return models
+
+
+@needs_transformers
+def test_llama_cpp_agrees(model: Model, peer_folder: Path) -> None:
+    if not model.row.peer:
+        pytest.skip("llama.cpp computes it otherwise")
+    found = np.load(peer_folder / f"{model.folder.name}.npy").astype(np.float64)
+    assert kl(model.logits.astype(np.float64), found) < 1e-3

@@ -24,7 +24,7 @@ from edgeinfer.errors import CancelledError
 from edgeinfer.kernels.backend import Cancel, Executable, Limits
 
 AT_ONCE: Final = 8  # tokens that are computed together with the first guess; a few cost as one
-BATCHED: Final = 4.0  # so much less a token of a long stretch takes than one alone, until measured
+BATCHED: Final = 2.0  # so much less a token of a long stretch takes than one alone, until measured
 ROOM: Final = 32  # positions that are left free behind a sequence
 MEAN: Final = 0.6  # of guesses are right, until it is known
 # By the draft's own probability of its guess, from each of LEAST on: how likely it is right.

@@ -10,7 +10,7 @@ from edgeinfer.engine.sequence import Sequence
 
 LOAN: Final = 3.0  # plain steps that a draft may lose before it has gained any
 MOST_LENT: Final = 1.5  # plain steps that it may take to begin with a text
-LEAST_READ: Final = 16  # tokens of a text that are worth to begin with
+LEAST_READ: Final = 8  # tokens of a text that are worth to begin with
 BESIDE: Final = 0.25  # of a plain step may go to reading while others wait
 ALONE: Final = 1.0
 

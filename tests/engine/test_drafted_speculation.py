@@ -182,9 +182,9 @@ def test_a_long_text_is_read_from_its_end_at_first_and_whole_when_that_has_paid(
 
 def test_answers_together_are_drafted_together(drafted):
     made, draft = drafted(0.05)
-    answers = [right(seed=seed, n=100) for seed in range(3)]
+    answers = [right(seed=seed) for seed in range(3)]
 
-    assert play(made, draft, answers, n_together=3) < 0.7 * 100 * step_s(3)
+    assert play(made, draft, answers, n_together=3) < 0.7 * 160 * step_s(3)
     assert any(len(step) == 3 for step in draft._executable.steps)
 
 

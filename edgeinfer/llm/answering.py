@@ -222,7 +222,7 @@ class AnsweringModel(KeepingModel):
             params = replace(params, dry_breakers=self._breaker_ids(options.get("dry_breakers")))
         sampler = Sampler(params, self.n_vocab)
         grammar = chosen_grammar(options)
-        constraint = None if grammar is None else self._grammars.matcher(grammar)
+        constraint = None if grammar is None else self.matcher(grammar)
         chooser: TokenSampler = sampler
         if constraint is not None:
             chooser = ConstrainedSampler(chooser, constraint)

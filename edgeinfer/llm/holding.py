@@ -23,7 +23,8 @@ from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.loader.kv_file import UNBOUND, Binding
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.request import token_ids
-from edgeinfer.text.matching import Grammars
+from edgeinfer.text.grammar import Grammar
+from edgeinfer.text.matching import Grammars, Matcher
 from edgeinfer.text.tokenizer import Tokenizer
 
 MOST_TEMPLATES = 16
@@ -209,6 +210,16 @@ class HeldModel:
             raise handle.sequence.error
         assert kept.row is not None
         return kept.row
+
+    def matcher(self, grammar: Grammar) -> Matcher:
+        """Return what holds one answer to a grammar, for a loop of your own over `next_logits`.
+
+        Its `allowed` says, a bit each, which ids may come next; `accept` takes the one that came.
+
+        Raises GrammarError where the grammar cannot be kept to, ResourceError without llguidance.
+        """
+        self._check_open()
+        return self._grammars.matcher(grammar)
 
     def close(self) -> None:
         """End what runs, free the memory; calling it again does nothing."""

@@ -148,8 +148,6 @@ def test_a_template_makes_a_handler(llm):
         tools=["France"],
     )
     assert "Paris" in found["choices"][0]["message"]["content"]
-    with pytest.raises(NotImplementedError):
-        answer(llm, handler=formatter.to_chat_handler(), response_format={"type": "json_object"})
     with pytest.raises(ValueError, match="no chat_template"):
         hf_tokenizer_config_to_chat_formatter({})
 

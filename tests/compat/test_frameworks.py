@@ -19,6 +19,21 @@ print(repr(llm.invoke("The capital of France is")))
 print(repr("".join(llm.stream("The capital of France is"))))
 print(repr(ChatLlamaCpp(**options).invoke([("user", "Say hi.")]).content))
 """
+STRUCTURED = """
+from langchain_community.chat_models import ChatLlamaCpp
+from pydantic import BaseModel
+class Person(BaseModel):
+    name: str
+    age: int
+chat = ChatLlamaCpp(model_path={path!r}, n_ctx=512, temperature=0, max_tokens=60)
+question = "Name a person with their age."
+person = chat.with_structured_output(Person).invoke(question)
+print(type(person.name).__name__, type(person.age).__name__)
+(call,) = chat.bind_tools([Person], tool_choice="Person").invoke(question).tool_calls
+print(call["name"], sorted(call["args"]))
+print(Person.model_validate_json(chat.invoke(question, response_format=dict(
+    type="json_object", schema=Person.model_json_schema())).content) == person)
+"""
 LLAMA_INDEX = """
 from llama_index.core.llms import ChatMessage
 from llama_index.llms.llama_cpp import LlamaCPP
@@ -47,6 +62,15 @@ def test_langchain_completes_streams_and_chats(smollm2_path):
 
     assert whole == streamed == "' Paris.'"
     assert chat == "'Hello there'"
+
+
+@pytest.mark.skipif(find_spec("langchain_community") is None, reason="needs langchain-community")
+def test_langchain_gets_answers_of_a_form_and_calls(smollm2_path):
+    assert lines_of(STRUCTURED.format(path=str(smollm2_path))) == [
+        "str int",
+        "Person ['age', 'name']",
+        "True",
+    ]
 
 
 @pytest.mark.skipif(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from edgeinfer.errors import (
     ContextOverflowError,
     EdgeInferError,
+    GrammarError,
     InvalidParameterError,
     ModelFormatError,
     ModelNotFoundError,
@@ -21,6 +22,10 @@ class LlamaValueError(InvalidParameterError, ValueError):
 
 class LlamaOverflowError(ContextOverflowError, ValueError):
     """A prompt that does not fit the context."""
+
+
+class LlamaGrammarError(GrammarError, ValueError):
+    """A grammar or schema that cannot be kept to."""
 
 
 class LlamaNotFoundError(ModelNotFoundError, ValueError):
@@ -45,6 +50,7 @@ class LlamaUnsupportedError(InvalidParameterError, NotImplementedError):
 
 _KINDS: dict[type[EdgeInferError], tuple[type[EdgeInferError], str]] = {
     ContextOverflowError: (LlamaOverflowError, ""),
+    GrammarError: (LlamaGrammarError, ""),
     InvalidParameterError: (LlamaValueError, ""),
     ModelNotFoundError: (LlamaNotFoundError, "Model path does not exist: "),
     ModelFormatError: (LlamaFormatError, "Failed to load model from file: "),

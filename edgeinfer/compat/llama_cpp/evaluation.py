@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.compat.llama_cpp.errors import LlamaValueError, translated
-from edgeinfer.compat.llama_cpp.options import refuse_grammar
+from edgeinfer.compat.llama_cpp.forms import grammar_of
 from edgeinfer.compat.llama_cpp.processors import LogitsProcessor, StoppingCriteria
+from edgeinfer.engine.constrained import ConstrainedSampler
 from edgeinfer.engine.sampler import Sampler
 from edgeinfer.engine.sampling import SamplingParams
+from edgeinfer.engine.sequence import TokenSampler
 from edgeinfer.model import Model
+from edgeinfer.text.matching import Matcher
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +110,10 @@ class Evaluation:
         grammar: Any = None,
         idx: int | None = None,
     ) -> int:
-        """Choose an id by the logits after the last one evaluated, or after number `idx`."""
-        refuse_grammar(grammar=grammar)
+        """Choose an id by the logits after the last one evaluated, or after number `idx`.
+
+        With a grammar it is one that an answer can begin with; `generate` goes on in it.
+        """
         at = len(self._ids) - 1 if idx is None else idx
         if not 0 <= at < len(self._ids):
             raise LlamaValueError(f"sample: idx: found {at} (need 0 to {len(self._ids) - 1})")
@@ -129,9 +134,15 @@ class Evaluation:
                 seed=self._seed,
             )
             row, ids = self.scores[at].copy(), self._ids[: at + 1]
+            sampler: TokenSampler = Sampler(params, self.edgeinfer.n_vocab)
+            matcher = grammar if isinstance(grammar, Matcher) else self._matcher(grammar)
+            if matcher is not None and matcher.is_done:
+                return self._end()
+            if matcher is not None:
+                sampler = ConstrainedSampler(sampler, matcher)
             for processor in logits_processor or ():
                 row = np.asarray(processor(np.array(ids, np.intc), row), np.single)
-            return Sampler(params, self.edgeinfer.n_vocab).sample(row, ids, len(ids))
+            return sampler.sample(row, ids, len(ids))
 
     def generate(
         self,
@@ -143,18 +154,32 @@ class Evaluation:
     ) -> Generator[int, Sequence[int] | None, None]:
         """Yield ids that follow `tokens`; what is sent is evaluated behind the one yielded.
 
-        `sampling` are the arguments of `sample`.
+        `sampling` are the arguments of `sample`. Where a grammar's text is complete, ids that end
+        an answer follow.
         """
         if reset:
             self.reset()
         self.eval(tokens)
+        with translated():
+            matcher = self._matcher(sampling.pop("grammar", None))
         while True:
-            token = self.sample(**sampling)
+            token = self.sample(**sampling, grammar=matcher)
             seen, row = np.array(self._ids, np.intc), self.scores[len(self._ids) - 1]
             if any(criterion(seen, row) for criterion in stopping_criteria or ()):
                 return
             sent = yield token
             self.eval([token, *(sent or ())])
+
+    def _matcher(self, grammar: Any) -> Matcher | None:
+        """Return what holds an answer to an argument `grammar`, from its beginning."""
+        form = grammar_of(grammar)
+        return None if form is None else self.edgeinfer.matcher(form)
+
+    def _end(self) -> int:
+        """Return the id that ends an answer."""
+        tokenizer = self.edgeinfer.tokenizer
+        eos_id = tokenizer.eos_id
+        return eos_id if eos_id is not None else min(tokenizer.stop_ids, default=-1)
 
     def save_state(self) -> LlamaState:
         """Return what `load_state` restores."""

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Self
 
-from edgeinfer.compat.llama_cpp import chat_answers, text_answers
+from edgeinfer.compat.llama_cpp import chat_answers, text_answers, tool_answers
 from edgeinfer.compat.llama_cpp.constants import LLAMA_DEFAULT_SEED
 from edgeinfer.compat.llama_cpp.errors import LlamaUnsupportedError, translated
 from edgeinfer.compat.llama_cpp.evaluation import Evaluation, LlamaState
 from edgeinfer.compat.llama_cpp.facts import Facts
+from edgeinfer.compat.llama_cpp.forms import form_of, grammar_of
 from edgeinfer.compat.llama_cpp.from_hub import fetch
 from edgeinfer.compat.llama_cpp.infill import infill_ids
 from edgeinfer.compat.llama_cpp.llama_cache import BaseLlamaCache
@@ -21,7 +22,7 @@ from edgeinfer.compat.llama_cpp.llama_chat_format import (
 )
 from edgeinfer.compat.llama_cpp.llama_speculative import LlamaDraftModel
 from edgeinfer.compat.llama_cpp.llama_tokenizer import BaseLlamaTokenizer, LlamaTokenizer
-from edgeinfer.compat.llama_cpp.options import check_unused, kv_type_of, refuse_grammar
+from edgeinfer.compat.llama_cpp.options import check_unused, kv_type_of
 from edgeinfer.compat.llama_cpp.processors import (
     LogitsProcessor,
     LogitsProcessorList,
@@ -170,9 +171,9 @@ class Llama(Evaluation, Facts):
         logit_bias: Mapping[int, float] | None = None,
     ) -> Answer | Iterator[Answer]:
         """Continue a text; return a dict in OpenAI's form, or an iterator of them (`stream`)."""
-        refuse_grammar(grammar=grammar)
         options = self._sampling(locals())
         options |= {"logprobs": logprobs, "echo": echo, "parse_special": True}
+        options["grammar"] = grammar_of(grammar)
         processing = Processing(
             logits_processor, stopping_criteria, self.edgeinfer.tokenizer.stop_ids
         )
@@ -256,10 +257,21 @@ class Llama(Evaluation, Facts):
         return (ChatCompletionChunk(**chunk) for chunk in answer)
 
     def chat_by_format(
-        self, messages: Messages, chat_format: ChatFormat | None = None, **options: Any
+        self,
+        messages: Messages,
+        chat_format: ChatFormat | None = None,
+        variables: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> Answer | Iterator[Answer]:
-        """Answer a conversation laid out by a built-in format, or by the model's own template."""
+        """Answer a conversation laid out by a built-in format, or by the model's own template.
+
+        `variables` are given to the template.
+        """
         made = self._sampling(options) | chat_variables(options)
+        if variables is not None:
+            made["template_variables"] = {**made.get("template_variables", {}), **variables}
+        form = form_of(options)
+        made["grammar"] = form.grammar
         if chat_format is not None:
             made["template"] = chat_format.source
             made["stop"] = [*made["stop"], *chat_format.stop]
@@ -271,8 +283,12 @@ class Llama(Evaluation, Facts):
         with translated():
             opened = self.edgeinfer.stream_chat(messages, **made)
             if options.get("stream"):
-                return _translating(chat_answers.chunks(opened, stamp, tokenizer))
-            return chat_answers.whole(opened.read(), stamp, tokenizer)
+                pieces = chat_answers.chunks(opened, stamp, tokenizer)
+                return _translating(
+                    pieces if form.call is None else tool_answers.calling(pieces, form.call)
+                )
+            answer = chat_answers.whole(opened.read(), stamp, tokenizer)
+            return answer if form.call is None else tool_answers.called(answer, form.call)
 
     def create_embedding(self, input: str | Sequence[str], model: str | None = None) -> Answer:
         """Raise LlamaUnsupportedError: there are no embeddings yet."""

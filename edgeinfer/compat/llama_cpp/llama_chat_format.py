@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from edgeinfer.compat.llama_cpp import chat_answers
+from edgeinfer.compat.llama_cpp import chat_answers, function_calling, tool_answers
 from edgeinfer.compat.llama_cpp.errors import LlamaUnsupportedError, LlamaValueError
-from edgeinfer.compat.llama_cpp.options import refuse_grammar
+from edgeinfer.compat.llama_cpp.forms import form_of
 from edgeinfer.compat.llama_cpp.processors import StoppingCriteriaList
 from edgeinfer.compat.llama_cpp.templates import FORMATS
 from edgeinfer.text.chat import ChatTemplate
@@ -22,7 +22,10 @@ _VISION = (
     *("Qwen25VLChatHandler", "MTMDChatHandler", "Gemma4ChatHandler"),
 )
 
-_registered: dict[str, LlamaChatCompletionHandler] = {}  # by name, for all of the process
+# by name, for all of the process
+_registered: dict[str, LlamaChatCompletionHandler] = {
+    function_calling.NAME: function_calling.answer
+}
 
 
 class LlamaChatCompletionHandlerNotFoundException(LlamaValueError):
@@ -84,10 +87,7 @@ def chat_formatter_to_chat_completion_handler(
     """Return a chat handler that completes what a formatter lays out."""
 
     def handler(*, llama: "Llama", messages: Messages, **options: Any) -> Any:
-        refuse_grammar(
-            grammar=options.pop("grammar", None),
-            response_format=_constrained(options.pop("response_format", None)),
-        )
+        form = form_of(options)
         names = ("functions", "function_call", "tools", "tool_choice")
         given = {name: options.pop(name, None) for name in names}
         made = chat_formatter(messages=messages, **given)
@@ -102,11 +102,14 @@ def chat_formatter_to_chat_completion_handler(
             stop=stops,
             logprobs=logprobs,
             stopping_criteria=made.stopping_criteria,
+            grammar=form.grammar,
             **options,
         )
         if options.get("stream"):
-            return chat_answers.of_texts(answer)  # type: ignore[arg-type]
-        return chat_answers.of_text(answer)  # type: ignore[arg-type]
+            pieces = chat_answers.of_texts(answer)  # type: ignore[arg-type]
+            return pieces if form.call is None else tool_answers.calling(pieces, form.call)
+        whole = chat_answers.of_text(answer)  # type: ignore[arg-type]
+        return whole if form.call is None else tool_answers.called(whole, form.call)
 
     return handler
 
@@ -188,12 +191,6 @@ def hf_tokenizer_config_to_chat_completion_handler(
     return hf_tokenizer_config_to_chat_formatter(
         tokenizer_config, add_generation_prompt
     ).to_chat_handler()
-
-
-def _constrained(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a response format that asks for more than text."""
-    is_text = response_format is None or response_format.get("type") == "text"
-    return None if is_text else response_format
 
 
 def _as_list(stop: str | Sequence[str] | None) -> list[str]:

@@ -80,14 +80,3 @@ def kv_type_of(type_k: int | None, type_v: int | None) -> str:
             f"{', '.join(KV_TYPES)}, which are {', '.join(allowed)})"
         )
     return names[0]
-
-
-def refuse_grammar(**arguments: object) -> None:
-    """Raise if an argument asks for constrained output, which there is none of."""
-    for name, value in arguments.items():
-        if value is not None:
-            raise LlamaUnsupportedError(
-                f"{name}: constrained output is not offered by this version of edgeinfer; say in "
-                "the prompt what form you need and check the answer, or edit logits with a "
-                "logits_processor"
-            )

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgeinfer.compat.llama_cpp.errors import LlamaUnsupportedError
-from edgeinfer.compat.llama_cpp.options import refuse_grammar
-
 _SAME = (
     *("temperature", "top_p", "min_p", "typical_p", "mirostat_tau", "mirostat_eta"),
     *("frequency_penalty", "presence_penalty", "repeat_penalty"),
@@ -36,17 +33,6 @@ def stop_strings(stop: str | Sequence[str] | None) -> list[str]:
 
 def chat_variables(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a conversation: tools, log-probabilities."""
-    response_format = arguments.get("response_format")
-    is_text = response_format is None or response_format.get("type") == "text"
-    refuse_grammar(
-        grammar=arguments.get("grammar"), response_format=None if is_text else response_format
-    )
-    for name in ("tool_choice", "function_call"):
-        if arguments.get(name) not in (None, "auto", "none"):
-            raise LlamaUnsupportedError(
-                f"{name}: found {arguments[name]!r} (need 'auto' or 'none'): forcing a call takes "
-                "constrained output, which this version of edgeinfer does not offer"
-            )
     options: dict[str, Any] = {}
     if arguments.get("tools") and arguments.get("tool_choice") != "none":
         options["tools"] = arguments["tools"]

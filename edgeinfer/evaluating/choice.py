@@ -1,17 +1,15 @@
 """Let a model choose how texts go on: the ending it finds likeliest, whole or by the token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from edgeinfer.errors import InvalidParameterError
-from edgeinfer.evaluating.measured import Measured, mean_of
+from edgeinfer.evaluating.measured import Measured, Progress, mean_of
 from edgeinfer.evaluating.rows import negative_log_likelihoods
 from edgeinfer.evaluating.tasks import Task
 from edgeinfer.llm import Model
-
-Progress = Callable[[int, int, float], None]  # tasks done, of tasks, the share of right ones so far
 
 
 @dataclass(frozen=True, slots=True)

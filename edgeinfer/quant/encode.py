@@ -190,8 +190,7 @@ def _find_scale(x: Floats, w: Floats, levels: _Levels) -> Floats:
 
     for target in levels.targets:
         attempt(unit * target)
-    for _ in range(2):
-        attempt(_inverse(best))
+    attempt(_inverse(best))
     return best
 
 
@@ -227,8 +226,7 @@ def _find_min(x: Floats, w: Floats, levels: _Levels) -> tuple[Floats, Floats]:
 
     for target in levels.targets:
         attempt(unit * target, low)
-    for _ in range(2):
-        attempt(_inverse(scale), base)
+    attempt(_inverse(scale), base)
     return scale, base
 
 
@@ -298,13 +296,11 @@ ENCODERS: dict[str, Encoder] = {
     "F32": _f32,
     "F16": _f16,
     "BF16": _bf16,
-    "Q4_0": _scaled(_whole(-8, 7, _both(-9.4, -6.6, 15)), lambda q: [_nibbles(q)]),
-    "Q4_1": _above_min(_whole(0, 15, np.linspace(13, 17, 17)), lambda q: [_nibbles(q)]),
-    "Q5_0": _scaled(
-        _whole(-16, 15, _both(-18, -14.5, 15)), lambda q: [_fifth_bits(q), _nibbles(q)]
-    ),
+    "Q4_0": _scaled(_whole(-8, 7, _both(-9, -7.2, 4)), lambda q: [_nibbles(q)]),
+    "Q4_1": _above_min(_whole(0, 15, np.linspace(13.6, 16.4, 9)), lambda q: [_nibbles(q)]),
+    "Q5_0": _scaled(_whole(-16, 15, _both(-17, -14.6, 5)), lambda q: [_fifth_bits(q), _nibbles(q)]),
     "Q5_1": _above_min(
-        _whole(0, 31, np.linspace(28, 33, 17)), lambda q: [_fifth_bits(q), _nibbles(q)]
+        _whole(0, 31, np.linspace(29, 32.6, 9)), lambda q: [_fifth_bits(q), _nibbles(q)]
     ),
     "Q8_0": _scaled(
         _whole(-127, 127, [127, 126, 125, 124]),

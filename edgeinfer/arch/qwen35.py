@@ -3,112 +3,19 @@
 """Write the programs of architecture "qwen35" (text)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
-from edgeinfer.arch.shared.blocks import Heads, attend, gated_mlp, head, heads_of
-from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS, read_hyper
-from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
-from edgeinfer.errors import UnsupportedModelError
+from edgeinfer.arch.shared.decoder import dense
+from edgeinfer.arch.shared.delta_net import delta_decoder
+from edgeinfer.arch.shared.hyper import read_hyper
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.program import Program
-from edgeinfer.program.values import Use, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
-
-MOST_TAPS = 64
-L2_EPS = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Net:
-    """Sizes of a gated delta-net."""
-
-    k_heads: int
-    v_heads: int
-    key_dim: int
-    value_dim: int
-    n_taps: int
 
 
 def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
     """Build the program from metadata; raises ModelFormatError naming the key at fault."""
     hp = read_hyper(m, tensors, n_ctx, is_hybrid=True)
-    if m.integer(".nextn_predict_layers", 0, least=0):
-        raise UnsupportedModelError(
-            f"{m.where}: key '{m.full_key('.nextn_predict_layers')}': found layers that predict "
-            "several tokens (need 0): convert the model without them"
-        )
-    rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
-    net, recurrent = _net(m), _recurrent(m, hp.n_layers)
     b = Builder("qwen35", tensors)
-
-    x = b.embed("token_embd", hp.n_vocab, hp.n_embd)
-    for il in range(hp.n_layers):
-        layer = f"blk.{il}"
-        h = b.rms_norm(x, f"{layer}.attn_norm", hp.eps)
-        if recurrent[il]:
-            o, name = _delta_net(b, h, layer, net, hp.eps), f"{layer}.ssm_out"
-        else:
-            heads = replace(heads_of(hp, il, rope), qk_norm="heads")
-            o, name = _gated_attention(b, h, layer, heads), f"{layer}.attn_output"
-        if il == hp.n_layers - 1:
-            o, x = b.rows(o), b.rows(x)
-        x = b.add(x, b.linear(o, name, hp.n_embd))
-        h = b.rms_norm(x, f"{layer}.post_attention_norm", hp.eps)
-        x = b.add(x, gated_mlp(b, h, layer, hp.n_ff[il], "silu"))
-    head(b, b.rms_norm(x, "output_norm", hp.eps), hp.n_vocab)
+    delta_decoder(b, m, tensors, hp, dense(hp, "silu"))
     return b.finish(hp)
-
-
-def _gated_attention(b: Builder, x: Value, layer: str, heads: Heads) -> Value:
-    """Attend; each head of the queries' matrix brings the gate of its output behind it."""
-    n, dim, n_kv = heads.n_heads, heads.key_dim, heads.n_kv_heads
-    q, gate = b.split(b.linear(x, f"{layer}.attn_q", 2 * n * dim), dim, dim, groups=n)
-    k = b.linear(x, f"{layer}.attn_k", n_kv * dim)
-    v = b.linear(x, f"{layer}.attn_v", n_kv * heads.value_dim)
-    return b.gated(gate, attend(b, q, k, v, layer, heads), "sigmoid")
-
-
-def _delta_net(b: Builder, x: Value, layer: str, net: Net, eps: float) -> Value:
-    """Return what the state gives, normed per head and gated, before `ssm_out`."""
-    keys, values = net.k_heads * net.key_dim, net.v_heads * net.value_dim
-    u = b.linear(x, f"{layer}.attn_qkv", 2 * keys + values)
-    u = b.act(b.conv1d(u, f"{layer}.ssm_conv1d", net.n_taps), "silu")
-    q, k, v = b.split(u, keys, keys, values)
-    q, k = (b.l2_norm(part, L2_EPS, groups=net.k_heads) for part in (q, k))
-    a = b.add(b.linear(x, f"{layer}.ssm_alpha", net.v_heads), _row(b, f"{layer}.ssm_dt.bias", net))
-    g = b.mul(b.act(a, "softplus"), _row(b, f"{layer}.ssm_a", net))
-    beta = b.act(b.linear(x, f"{layer}.ssm_beta", net.v_heads), "sigmoid")
-    y = b.delta_net(q, k, v, g, beta, k_heads=net.k_heads, v_heads=net.v_heads)
-    y = b.rms_norm(y, f"{layer}.ssm_norm", eps, groups=net.v_heads)
-    return b.gated(b.linear(x, f"{layer}.attn_gate", values), y, "silu")
-
-
-def _row(b: Builder, name: str, net: Net) -> WeightRef:
-    return WeightRef(name, (net.v_heads,), Use.VECTOR)
-
-
-def _net(m: Metadata) -> Net:
-    k_heads = m.integer(".ssm.group_count", least=1, most=MAX_HEADS)
-    v_heads = m.integer(".ssm.time_step_rank", least=1, most=MAX_HEADS)
-    inner = m.integer(".ssm.inner_size", least=1, most=MAX_HEADS * MAX_HEAD_DIM)
-    if v_heads % k_heads:
-        raise m.error(".ssm.time_step_rank", f"found {v_heads} (need a multiple of {k_heads})")
-    if inner % v_heads:
-        raise m.error(".ssm.inner_size", f"found {inner} (need a multiple of {v_heads})")
-    return Net(
-        k_heads=k_heads,
-        v_heads=v_heads,
-        key_dim=m.integer(".ssm.state_size", least=1, most=MAX_HEAD_DIM),
-        value_dim=inner // v_heads,
-        n_taps=m.integer(".ssm.conv_kernel", least=2, most=MOST_TAPS),
-    )
-
-
-def _recurrent(m: Metadata, n_layers: int) -> tuple[bool, ...]:
-    """Read which layers do not attend: an array, or all but every p-th."""
-    found = m.per_layer(".attention.recurrent_layers", n_layers, None, least=0, most=1)
-    if found is not None:
-        return tuple(map(bool, found))
-    period = m.integer(".full_attention_interval", 4, least=1)
-    return tuple((il + 1) % period > 0 for il in range(n_layers))

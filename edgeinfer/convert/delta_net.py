@@ -8,15 +8,34 @@ import numpy as np
 
 from edgeinfer.convert.config import FULL, Config
 from edgeinfer.convert.family import Change, plus_one
-from edgeinfer.convert.keys import Keys, base_keys, counts, flags, u32
+from edgeinfer.convert.keys import Keys, base_keys, counts, expert_keys, flags, u32
 from edgeinfer.convert.rotation import rope_keys, rope_of
-from edgeinfer.convert.weights import Index, Weights, changed, reordered, reshaped
+from edgeinfer.convert.weights import (
+    Index,
+    Weights,
+    changed,
+    part,
+    reordered,
+    reshaped,
+    stacked,
+)
 
 RENAMES = ((r"\.linear_attn\.dt_bias$", ".linear_attn.dt_proj.bias"),)
 _HEADS = "linear_num_value_heads"
 
 
-def delta_net_keys(c: Config) -> Keys:
+def delta_net_moe_keys(c: Config) -> Keys:
+    """Return the same with experts for the MLP."""
+    n_ff = c.values.integer("moe_intermediate_size", least=1)
+    n_shared = c.values.integer("shared_expert_intermediate_size", least=1)
+    return [
+        *delta_net_keys(c, n_ff=n_ff),
+        *expert_keys(c, n_ff=n_ff),
+        u32(".expert_shared_feed_forward_length", n_shared),
+    ]
+
+
+def delta_net_keys(c: Config, *, n_ff: int | None = None) -> Keys:
     """Return the metadata of attention among gated delta-nets."""
     c.expect("hidden_act", "silu")
     rope, integer = rope_of(c), c.values.integer
@@ -26,7 +45,7 @@ def delta_net_keys(c: Config) -> Keys:
     default = [FULL if (i + 1) % interval == 0 else "linear_attention" for i in range(c.n_layers)]
     v_heads = integer(_HEADS, least=1)
     return [
-        *base_keys(c),
+        *base_keys(c, n_ff=n_ff),
         *rope_keys(c, rope),
         counts(".rope.dimension_sections", [*axes, 0]),
         flags(".attention.recurrent_layers", [kind != FULL for kind in c.layer_types(default)]),
@@ -81,6 +100,20 @@ def _decay(weights: Weights, c: Config) -> Weights:
     return changed(_heads(weights, c), lambda values: -np.exp(values))
 
 
+def gate_up(weights: Weights, c: Config) -> dict[str, Weights]:
+    """Take experts apart that hold the rows of their gates before those of the rest."""
+    n = weights.shape[1] // 2
+    experts = [part(weights, i) for i in range(weights.shape[0])]
+    return {
+        f"ffn_{name}_exps": stacked([reordered(expert, first + np.arange(n)) for expert in experts])
+        for name, first in (("gate", 0), ("up", n))
+    }
+
+
+def _vector(weights: Weights, c: Config) -> Weights:
+    return reshaped(weights, weights.shape[-1])
+
+
 CHANGES: tuple[tuple[str, Change], ...] = (
     *((name, plus_one) for name in ("attn_*norm", "post_attention_norm", "output_norm")),
     ("attn_qkv", _behind_keys),
@@ -91,4 +124,5 @@ CHANGES: tuple[tuple[str, Change], ...] = (
     ("ssm_dt", _heads),
     ("ssm_a", _decay),
     ("ssm_out", _columns),
+    ("ffn_gate_inp_shexp", _vector),
 )

@@ -5,11 +5,18 @@ come from the `gguf` package's map. Facts of the models only: nothing here reads
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from edgeinfer.convert.config import FULL, SLIDING, Config
-from edgeinfer.convert.delta_net import CHANGES, RENAMES, delta_net_keys
+from edgeinfer.convert.delta_net import (
+    CHANGES,
+    RENAMES,
+    delta_net_keys,
+    delta_net_moe_keys,
+    gate_up,
+)
 from edgeinfer.convert.family import PAIRED, Family, plus_one
 from edgeinfer.convert.keys import (
     Keys,
@@ -236,6 +243,9 @@ _QWEN35 = Family(
     changes=CHANGES,
     left_out=r"(model\.visual|mtp)\.",
 )
+_QWEN35MOE = replace(
+    _QWEN35, arch="qwen35moe", keys=delta_net_moe_keys, splits=(("ffn_gate_up_exps", gate_up),)
+)
 _GEMMA3 = Family(
     "gemma3",
     _gemma3,
@@ -252,6 +262,8 @@ FAMILIES: dict[str, Family] = {
     "Gemma3ForConditionalGeneration": _GEMMA3,
     "Qwen3_5ForCausalLM": _QWEN35,
     "Qwen3_5ForConditionalGeneration": _QWEN35,
+    "Qwen3_5MoeForCausalLM": _QWEN35MOE,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN35MOE,
     "GptOssForCausalLM": Family(
         "gpt-oss",
         _gpt_oss,

@@ -48,8 +48,8 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   HEADS      q, k, v = v.in0..2: rms per head with c0 (q), c1 (k), rope; q, k -> v.out0, v.out1; k, v -> kv
  *   ATTENTION  v.in0 = q -> v.out0 and acts_out; c0: sinks, c1: slopes, one of each per query head
  *   ACT        v.out0 = fn(v.in0)
- *   GATE       v.out0 = fn(v.in0) * v.in1; fn 8: g = min(v.in0, limit), u = v.in1 within +-limit,
- *              g * sigmoid(alpha * g) * (u + 1)
+ *   GATE       v.out0 = fn(v.in0) * v.in1; an element of a narrower v.in0 is for several neighbours of v.in1;
+ *              fn 8: g = min(v.in0, limit), u = v.in1 within +-limit, g * sigmoid(alpha * g) * (u + 1)
  *   ADD        v.out0 = v.in0 + alpha * (v.in1 or c0)
  *   MULTIPLY   v.out0 = v.in0 * (v.in1 or c0)
  *   SCALE      v.out0 = scale * v.in0, then softcapped

@@ -78,12 +78,27 @@ static void heads_row(ei_exec *e, const ei_op *op, int32_t row) {
     e->kernels->kv_store(&e->kvs.at[op->kv], page, position % EI_PAGE_LEN, keys, values);
 }
 
+/* Each element of a narrow gate is for so many neighbours of the rest. */
+static void narrow_gate_row(ei_exec *e, const ei_op *op, int32_t row) {
+    int32_t n_gates = e->values.at[op->in[0]].width, each = e->values.at[op->out[0]].width / n_gates;
+    const float *gate = row_of(e, op->in[0], row), *x = row_of(e, op->in[1], row);
+    float *y = row_of(e, op->out[0], row), by;
+    for (int32_t i = 0; i < n_gates; i++, x += each, y += each) {
+        e->kernels->act(op->fn, gate + i, &by, 1);
+        e->kernels->scale(x, by, 0.0f, y, each);
+    }
+}
+
 static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {
     const ei_kernels *k = e->kernels;
     float *y = row_of(e, op->out[0], row);
     const float *x = row_of(e, op->in[0], row);
     const float *other = op->in[1] >= 0 ? row_of(e, op->in[1], row) : vector_of(e, op->vec[0]);
     int32_t n = e->values.at[op->out[0]].width;
+    if (op->kind == EI_OP_GATE && e->values.at[op->in[0]].width < n) {
+        narrow_gate_row(e, op, row);
+        return;
+    }
     switch (op->kind) {
     case EI_OP_ACT: k->act(op->fn, x, y, n); break;
     case EI_OP_GATE: apply_gate(e, op, x, other, y, n); break;

@@ -172,7 +172,7 @@ def _faults(ops: Sequence[Op], tensors: Mapping[str, Tensor]) -> Iterator[str]:
             tensor = tensors.get(ref.name)
             if tensor is None:
                 yield f"'{ref.name}' is missing (need {ref.shape})"
-            elif tensor.shape != ref.shape:
+            elif ref.shape not in (tensor.shape, (1, *tensor.shape)):  # a row may be a vector
                 yield f"'{ref.name}' is {tensor.shape} (need {ref.shape})"
             elif ref.use is Use.VECTOR and tensor.format.name not in EXACT_FORMATS:
                 allowed = ", ".join(EXACT_FORMATS)

@@ -165,7 +165,12 @@ def qwen35_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list
         blk = f"blk.{il}"
         h = e.norm(x, f"{blk}.attn_norm")
         x = x + (delta_net(e, h, blk) if recurs else gated_attention(e, h, blk, th))
-        x = x + e.mlp(e.norm(x, f"{blk}.post_attention_norm"), blk, silu)
+        h = e.norm(x, f"{blk}.post_attention_norm")
+        x = x + e.mlp(h, blk, silu)
+        if f"{blk}.ffn_gate_inp_shexp.weight" in e.w:
+            gate, up = (e.linear(h, f"{blk}.ffn_{part}_shexp") for part in ("gate", "up"))
+            let_in = 1 / (1 + np.exp(-h @ e.w[f"{blk}.ffn_gate_inp_shexp.weight"]))
+            x = x + let_in[:, None] * e.linear(silu(gate) * up, f"{blk}.ffn_down_shexp")
     return e.norm(x, "output_norm") @ e.w["output.weight"].T
 
 

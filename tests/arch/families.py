@@ -60,6 +60,19 @@ LONGROPE = rope(
 )
 WINDOWED = ["sliding_attention", "full_attention"]
 
+# Values are wider than keys, which llama.cpp does not take.
+DELTA: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "head_dim": 24,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_conv_kernel_dim": 4,
+    "layer_types": [LINEAR, "full_attention", LINEAR, LINEAR],
+    "rope_parameters": rope(theta=30000.0, partial_rotary_factor=0.5, mrope_section=[2, 2, 2]),
+}
+
 ROWS: dict[str, Row] = {
     "llama, biases, llama3 factors": Row(
         "llama",
@@ -93,23 +106,18 @@ ROWS: dict[str, Row] = {
             },
         },
     ),
-    "qwen35": Row(
-        "qwen35",
-        "Qwen3_5|Qwen3_5Text",
-        {
-            "num_hidden_layers": 4,
-            "head_dim": 24,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 6,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 12,
-            "linear_conv_kernel_dim": 4,
-            "layer_types": [LINEAR, "full_attention", LINEAR, LINEAR],
-            "rope_parameters": rope(
-                theta=30000.0, partial_rotary_factor=0.5, mrope_section=[2, 2, 2]
-            ),
+    "qwen35": Row("qwen35", "Qwen3_5|Qwen3_5Text", DELTA, peer=False),
+    "qwen35moe": Row(
+        "qwen35moe",
+        "Qwen3_5Moe|Qwen3_5MoeText",
+        DELTA
+        | {
+            "num_experts": 5,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "shared_expert_intermediate_size": 56,
         },
-        peer=False,  # it takes values to be as wide as keys
+        peer=False,
     ),
     "gemma2": Row(
         "gemma2",

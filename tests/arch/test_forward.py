@@ -68,6 +68,7 @@ def test_lfm2_matches_the_eager_pass(tmp_path: Path, chunk: int, options: Any) -
         (tiny.gemma3, gemma3_logits),
         (tiny.lfm2, lfm2_logits),
         (tiny.qwen35, qwen35_logits),
+        (tiny.qwen35moe, qwen35_logits),
     ],
 )
 def test_every_tensor_matters(

@@ -205,29 +205,34 @@ def qwen35(
     value_dim: int = 18,
     n_taps: int = 4,
     layers: str = "rar",
+    n_experts: int = 0,
     **keys: Any,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Return metadata and weights of a qwen35 of these layers: r recurs, a attends."""
+    """Return metadata and weights of a qwen35 of these layers: r recurs, a attends.
+
+    With experts it is a qwen35moe, whose shared one is wider than the others.
+    """
+    arch = "qwen35moe" if n_experts else "qwen35"
     inner, n_conv = v_heads * value_dim, 2 * k_heads * key_dim + v_heads * value_dim
     metadata = {
-        "general.architecture": "qwen35",
-        "qwen35.block_count": len(layers),
-        "qwen35.context_length": 256,
-        "qwen35.embedding_length": n_embd,
-        "qwen35.feed_forward_length": n_ff,
-        "qwen35.attention.head_count": n_heads,
-        "qwen35.attention.head_count_kv": n_kv,
-        "qwen35.attention.key_length": dim,
-        "qwen35.attention.value_length": dim,
-        "qwen35.attention.layer_norm_rms_epsilon": 1e-6,
-        "qwen35.attention.recurrent_layers": [kind == "r" for kind in layers],
-        "qwen35.rope.freq_base": 100000.0,
-        "qwen35.rope.dimension_count": dim // 2,
-        "qwen35.ssm.conv_kernel": n_taps,
-        "qwen35.ssm.state_size": key_dim,
-        "qwen35.ssm.group_count": k_heads,
-        "qwen35.ssm.time_step_rank": v_heads,
-        "qwen35.ssm.inner_size": inner,
+        "general.architecture": arch,
+        f"{arch}.block_count": len(layers),
+        f"{arch}.context_length": 256,
+        f"{arch}.embedding_length": n_embd,
+        f"{arch}.feed_forward_length": n_ff,
+        f"{arch}.attention.head_count": n_heads,
+        f"{arch}.attention.head_count_kv": n_kv,
+        f"{arch}.attention.key_length": dim,
+        f"{arch}.attention.value_length": dim,
+        f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
+        f"{arch}.attention.recurrent_layers": [kind == "r" for kind in layers],
+        f"{arch}.rope.freq_base": 100000.0,
+        f"{arch}.rope.dimension_count": dim // 2,
+        f"{arch}.ssm.conv_kernel": n_taps,
+        f"{arch}.ssm.state_size": key_dim,
+        f"{arch}.ssm.group_count": k_heads,
+        f"{arch}.ssm.time_step_rank": v_heads,
+        f"{arch}.ssm.inner_size": inner,
     }
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (N_VOCAB, n_embd),
@@ -253,11 +258,29 @@ def qwen35(
             blk |= {"ssm_conv1d.weight": (n_conv, n_taps), "ssm_out.weight": (n_embd, inner)}
             blk |= {"ssm_a": (v_heads,), "ssm_dt.bias": (v_heads,)}
             blk["ssm_norm.weight"] = (value_dim,)
+        if n_experts:
+            for name in ("gate", "up", "down"):
+                shape = blk[f"ffn_{name}.weight"]
+                blk[f"ffn_{name}_exps.weight"] = (n_experts, *blk.pop(f"ffn_{name}.weight"))
+                wider = [n + 8 if n == n_ff else n for n in shape]
+                blk[f"ffn_{name}_shexp.weight"] = (wider[0], wider[1])
+            blk["ffn_gate_inp.weight"] = (n_experts, n_embd)
+            blk["ffn_gate_inp_shexp.weight"] = (n_embd,)
         shapes |= {f"blk.{il}.{name}": shape for name, shape in blk.items()}
+    if n_experts:
+        del metadata[f"{arch}.feed_forward_length"]
+        metadata |= {f"{arch}.expert_count": n_experts, f"{arch}.expert_used_count": 2}
+        metadata |= {f"{arch}.expert_feed_forward_length": n_ff}
+        metadata |= {f"{arch}.expert_shared_feed_forward_length": n_ff + 8}
     arrays = random_arrays(shapes)
-    return metadata | prefixed("qwen35", keys), {
+    return metadata | prefixed(arch, keys), {
         name: -np.exp(array) if name.endswith("ssm_a") else array for name, array in arrays.items()
     }
+
+
+def qwen35moe(**options: Any) -> tuple[dict[str, Any], Arrays]:
+    """Return a qwen35 with experts."""
+    return qwen35(n_experts=5, **options)
 
 
 def prefixed(arch: str, keys: dict[str, Any]) -> dict[str, Any]:

@@ -93,6 +93,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "many heads of one kv head": ("llama", {"n_heads": 52, "n_kv": 1, "dim": 8}),
     "gemma3": ("gemma3", {}),
     "qwen35": ("qwen35", {}),
+    "qwen35moe": ("qwen35moe", {}),
+    "qwen35moe, whole blocks": ("qwen35moe", {"n_ff": 96, "layers": "ra"}),
     "qwen35, one key head": ("qwen35", {"k_heads": 1, "v_heads": 3, "layers": "aar"}),
     "qwen35, widths equal": ("qwen35", {"n_ff": 64, "dim": 16, "value_dim": 16, "key_dim": 16}),
     "lfm2": ("lfm2", {}),

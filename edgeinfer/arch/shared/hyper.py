@@ -41,11 +41,17 @@ class Hyper:
 
 
 def read_hyper(
-    m: Metadata, tensors: Mapping[str, Tensor], n_ctx: int, *, is_hybrid: bool = False
+    m: Metadata,
+    tensors: Mapping[str, Tensor],
+    n_ctx: int,
+    *,
+    is_hybrid: bool = False,
+    n_ff: int | None = None,
 ) -> Hyper:
     """Read the base keys of an RMS-normed transformer with attention in every layer, or in some.
 
-    Raises ModelFormatError naming the key that is missing or out of range.
+    `n_ff` is the width of the MLP where the file, of experts alone, gives none. Raises
+    ModelFormatError naming the key that is missing or out of range.
     """
     n_layers = m.integer(".block_count", least=1, most=MAX_LAYERS)
     n_embd = m.integer(".embedding_length", least=1, most=MAX_WIDTH)
@@ -53,6 +59,7 @@ def read_hyper(
     n_kv_heads = _kv_heads(m, n_layers, n_heads, least=0 if is_hybrid else 1)
     key_dim = _head_dim(m, ".attention.key_length", n_embd, n_heads)
     value_dim = _head_dim(m, ".attention.value_length", n_embd, n_heads)
+    default = () if n_ff is None else ((n_ff,) * n_layers,)
     return Hyper(
         n_layers=n_layers,
         n_embd=n_embd,
@@ -61,7 +68,7 @@ def read_hyper(
         n_ctx_train=m.integer(".context_length", least=1, most=MAX_CTX),
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
-        n_ff=m.per_layer(".feed_forward_length", n_layers, least=1, most=MAX_WIDTH),
+        n_ff=m.per_layer(".feed_forward_length", n_layers, *default, least=1, most=MAX_WIDTH),
         key_dim=key_dim,
         value_dim=value_dim,
         eps=m.number(".attention.layer_norm_rms_epsilon", above=0.0, most=1.0),

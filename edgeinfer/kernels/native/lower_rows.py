@@ -55,7 +55,7 @@ def act(draft: Draft, i: int, op: Act) -> None:
 
 def gate(draft: Draft, i: int, op: Gated) -> None:
     """Lower a gate whose parts no pair of matmuls makes for it."""
-    if op.g.width != op.u.width:
+    if op.fn == "swiglu_oai" and op.g.width != op.u.width:
         raise UnsupportedModelError(
             f"native backend: gated by {op.fn}, {op.g.width} to {op.u.width} columns, is not "
             "implemented"

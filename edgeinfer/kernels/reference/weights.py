@@ -32,7 +32,7 @@ class Weights:
         """Return a weight in its own shape."""
         if ref.name not in self._decoded:
             tensor = self._tensors[ref.name]
-            self._decoded[ref.name] = decode(tensor)
+            self._decoded[ref.name] = decode(tensor).reshape(ref.shape)
             self._n_done += tensor.n_bytes
             if self._progress is not None:
                 self._progress(self._n_done, self._n_bytes)

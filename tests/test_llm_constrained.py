@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -182,6 +183,14 @@ def test_streamed_awaited_and_batched_answers_are_the_same(model):
 
     assert streamed == alone[0]
     assert [one.text for one in many] == [one.text for one in awaited] == alone
+
+
+def test_threads_ask_for_different_forms_at_once(model):
+    forms = [{"regex": f"{letter}{{{n}}}"} for n, letter in enumerate("abcdefgh", start=3)]
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda form: model.generate("x", seed=1, **form, **WILD), forms))
+
+    assert [one.text for one in done] == [letter * n for n, letter in enumerate("abcdefgh", 3)]
 
 
 def test_with_guesses_the_answer_is_the_same(model):

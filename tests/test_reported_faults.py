@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import edgeinfer
-from edgeinfer.compat.llama_cpp import Llama, LogitsProcessorList
+from edgeinfer.compat.llama_cpp import Llama, LlamaGrammar, LogitsProcessorList
 from edgeinfer.compat.llama_cpp.llama_tokenizer import LlamaTokenizer
 from edgeinfer.engine.driver import Driver
 from edgeinfer.errors import ContextOverflowError, InvalidParameterError
@@ -292,3 +292,56 @@ def test_a_bias_of_no_token_is_refused(model, bias):
     """https://github.com/ggml-org/llama.cpp/issues/19699"""
     with pytest.raises(InvalidParameterError, match="logit_bias: found"):
         model.generate(FRANCE, logit_bias=bias)
+
+
+@pytest.mark.parametrize("name", ["llm", "gemma"])
+def test_json_ends_where_its_object_does(name, request):
+    """https://github.com/ollama/ollama/issues/2577"""
+    question = "Reply with only an example JSON object.\n"
+    llm = request.getfixturevalue(name)
+    pieces = llm.edgeinfer.tokenizer.pieces()
+    newlines = {id: 20.0 for id, piece in enumerate(pieces) if piece and not piece.strip(b"\n")}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    grammar = LlamaGrammar.from_json_schema(json.dumps(schema))
+    for bias in (None, newlines):
+        (answer,) = llm(question, grammar=grammar, logit_bias=bias, max_tokens=30)["choices"]
+
+        assert answer["finish_reason"] == "stop"
+        assert set(json.loads(answer["text"])) == {"a"}
+
+
+@pytest.mark.parametrize("name", ["llm", "gemma"])
+def test_a_class_of_emoji_is_met_by_tokens_that_hold_parts_of_them(name, request):
+    """https://github.com/ggml-org/llama.cpp/issues/2501"""
+    grammar = LlamaGrammar.from_string("root ::= [😀-🙏❤]{3}")
+    llm = request.getfixturevalue(name)
+    for seed in range(3):
+        (answer,) = llm("Happy:", grammar=grammar, temperature=1.5, seed=seed)["choices"]
+
+        assert answer["finish_reason"] == "stop"
+        assert len(answer["text"]) == 3
+        assert all("😀" <= character <= "🙏" or character == "❤" for character in answer["text"])
+
+
+def test_guesses_change_nothing_of_an_answer_that_keeps_to_a_schema(smollm2_path):
+    people = {"type": "array", "minItems": 3, "maxItems": 3, "items": {
+        "type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}, "age": {"enum": [1, 2]}},
+        "required": ["name", "age"], "additionalProperties": False}}  # fmt: skip
+    prompt = '[{"name": "Ada", "age": 1}, {"name": "Bob", "age": 2}]\n' * 3
+    answers = []
+    for speculate in ("auto", False):
+        with edgeinfer.load(smollm2_path, n_ctx=512, speculate=speculate) as model:
+            if model._engine._guesser is not None:
+                model._engine._guesser._cost.seconds = lambda n_tokens: 1.0  # everything pays
+            options = {"json_schema": people, "max_tokens": 100, "seed": 3, "temperature": 0.8}
+            answers += model.complete_many([prompt, "x"], **options)
+    guessing, other, *plain = answers
+
+    assert guessing.timings.accepted_tokens > 0
+    assert [guessing.tokens, other.tokens] == [answer.tokens for answer in plain]
+    assert len(json.loads(guessing.text)) == 3

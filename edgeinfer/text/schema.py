@@ -16,6 +16,7 @@ MOST_DEPTH: Final = 100  # of JSON; the compiler's own reader takes 127
 MOST_LEVELS: Final = 1000  # the deepest of all definitions, one after another
 MOST_NAMES: Final = 1000  # in one object: compiling takes the square of them
 MOST_VALUES: Final = 50_000
+MOST_SHOWN: Final = 80  # characters of a pointer in a message
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")  # keys inside are no keywords
 _MEANT = {
     "object": ("properties", "required", "additionalProperties", "patternProperties"),
@@ -29,10 +30,26 @@ class _Place:
     """A value of a schema: how deep it lies, and whether its keys are names of the author's."""
 
     value: Any
-    pointer: str
-    depth: int
+    depth: int = 1
     is_names: bool = False
     is_data: bool = False
+    key: str = "#"
+    parent: "_Place | None" = None
+
+    @property
+    def is_schema(self) -> bool:
+        """Whether its keys are keywords."""
+        return isinstance(self.value, dict) and not (self.is_names or self.is_data)
+
+    @property
+    def pointer(self) -> str:
+        """Its JSON pointer, as far as a message shows it; made where it is asked for only."""
+        keys, place = [self.key], self.parent
+        while place is not None:
+            keys.append(place.key)
+            place = place.parent
+        shown = "/".join(key.replace("~", "~0").replace("/", "~1") for key in reversed(keys))
+        return shown if len(shown) <= MOST_SHOWN else shown[:MOST_SHOWN] + "..."
 
 
 def read_schema(schema: Any) -> dict[str, Any]:
@@ -66,11 +83,12 @@ def read_schema(schema: Any) -> dict[str, Any]:
 def check_schema(schema: dict[str, Any]) -> None:
     """Raise GrammarError where a schema is too large, too deep, or refers to what is not in it."""
     depths: dict[int, int] = {}  # of definitions, by identity: a reference has many spellings
-    n_values = root_depth = 0
+    n_values = root_depth = n_levels = 0
     for place in _places(schema):
         n_values += 1
         if n_values > MOST_VALUES:
             raise _error("#", f"found more than {MOST_VALUES} values in it", "fewer")
+        n_levels += max(0, place.depth - root_depth)
         root_depth = max(root_depth, place.depth)
         if not isinstance(place.value, dict) or place.is_data:
             continue
@@ -79,10 +97,11 @@ def check_schema(schema: dict[str, Any]) -> None:
         reference = None if place.is_names else place.value.get("$ref")
         if not isinstance(reference, str):
             continue
-        target = _resolved(schema, reference, place.pointer)
+        target = _resolved(schema, reference, place)
         if id(target) not in depths:
             depths[id(target)] = max(inner.depth for inner in _places(target))
-        if (n_levels := root_depth + sum(depths.values())) > MOST_LEVELS:
+            n_levels += depths[id(target)]
+        if n_levels > MOST_LEVELS:
             found = f"found definitions {n_levels} levels deep in all"
             raise _error(place.pointer, found, f"at most {MOST_LEVELS}")
 
@@ -93,8 +112,7 @@ def _add_types(schema: dict[str, Any]) -> None:
     By the letter it allows every number and text, too, which is what nobody means.
     """
     for place in _places(schema):
-        is_keywords = isinstance(place.value, dict) and not (place.is_names or place.is_data)
-        if not is_keywords or any(key in place.value for key in ("type", "enum", "const")):
+        if not place.is_schema or any(key in place.value for key in ("type", "enum", "const")):
             continue
         for kind, keys in _MEANT.items():
             if any(key in place.value for key in keys):
@@ -105,8 +123,7 @@ def _add_types(schema: dict[str, Any]) -> None:
 def pointer_to(schema: dict[str, Any], keyword: str) -> str | None:
     """Return where a schema has a keyword first, as a JSON pointer."""
     for place in _places(schema):
-        is_keywords = isinstance(place.value, dict) and not (place.is_names or place.is_data)
-        if is_keywords and keyword in place.value:
+        if place.is_schema and keyword in place.value:
             return f"{place.pointer}/{keyword}"
     return None
 
@@ -124,12 +141,12 @@ def _dumped(schema: Any) -> str:
 
 def _places(schema: Any) -> Iterator[_Place]:
     """Walk over all values of a schema, without recursion."""
-    left = [_Place(schema, "#", 1)]
+    left = [_Place(schema)]
     while left:
         place = left.pop()
         yield place
         if place.depth > MOST_DEPTH:
-            raise _error(place.pointer[:80], "nested deeper than that", f"{MOST_DEPTH} levels")
+            raise _error(place.pointer, "nested deeper than that", f"{MOST_DEPTH} levels")
         depth = place.depth + 1
         if isinstance(place.value, dict):
             for key, value in place.value.items():
@@ -137,20 +154,21 @@ def _places(schema: Any) -> Iterator[_Place]:
                 left.append(
                     _Place(
                         value,
-                        f"{place.pointer}/{_escaped(key)}",
                         depth,
                         is_names=is_keyword and key in _NAMED,
                         is_data=place.is_data or (is_keyword and key in _DATA),
+                        key=key,
+                        parent=place,
                     )
                 )
         elif isinstance(place.value, list):
             left += (
-                _Place(value, f"{place.pointer}/{i}", depth, is_data=place.is_data)
+                _Place(value, depth, is_data=place.is_data, key=str(i), parent=place)
                 for i, value in enumerate(place.value)
             )
 
 
-def _resolved(schema: dict[str, Any], reference: str, pointer: str) -> Any:
+def _resolved(schema: dict[str, Any], reference: str, place: _Place) -> Any:
     """Return what a reference within the schema leads to; nothing is ever fetched."""
     found: Any = schema
     is_local = reference == "#" or reference.startswith("#/")
@@ -162,12 +180,8 @@ def _resolved(schema: dict[str, Any], reference: str, pointer: str) -> Any:
             found = found.get(key) if isinstance(found, dict) else None
     if not is_local or not isinstance(found, dict | bool):
         need = "a definition within the schema, such as '#/$defs/name'"
-        raise _error(f"{pointer}/$ref", f"found {reference[:60]!r}", need)
+        raise _error(f"{place.pointer}/$ref", f"found {reference[:60]!r}", need)
     return found
-
-
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _error(pointer: str, found: str, need: str) -> GrammarError:

@@ -209,6 +209,8 @@ def test_a_vocabulary_without_an_end():
         (chain(5000, lambda ref: {"allOf": [ref, {"type": "string"}]}), "found"),
         ({"properties": {f"p{i}": {} for i in range(1001)}}, "found 1001 keys"),
         ({"enum": list(range(100_000))}, "more than 50000 values"),
+        ({"k" * 9000: {"l" * 9000: {"anyOf": [{}] * 20_000 + [{"$ref": "#/x"}]}}}, "kkkk\\.\\.\\."),
+        ({"anyOf": [{"$ref": f"#/{'anyOf/' * (i % 9)}{i}"} for i in range(900)]}, r"\$ref"),
     ],
 )
 def test_a_schema_that_cannot_be_kept_to_is_refused(schema, message):
@@ -271,6 +273,8 @@ def test_an_expression_that_cannot_be_kept_to_is_refused(regex, message):
         ("start: %json [1]", "no JSON object"),
         ('start: %json {"not": {}}', "not"),
         ("%llguidance [\nstart: /a/", "no JSON object"),
+        ("start" + "\n" * 200_000, "line 1"),
+        ("start" + "[ " * 100_000, "line 1"),
     ],
 )  # fmt: skip
 def test_a_grammar_that_cannot_be_kept_to_is_refused(text, message):

@@ -39,3 +39,15 @@ def test_real_models_give_the_reference_ids(
         ids = tokenizer.encode(case["text"], add_special=data["add_special"])
         assert ids == case["tokens"]
         assert tokenizer.decode(ids, special=False) == case["text"]
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_all_pieces_at_once_are_those_of_each_id(
+    name: str, vocabulary: Callable[[str], Case]
+) -> None:
+    tokenizer = vocabulary(name).tokenizer
+    pieces = tokenizer.pieces()
+
+    assert len(pieces) == tokenizer.n_vocab
+    some = [*range(600), *range(600, len(pieces), 97), len(pieces) - 1]
+    assert [pieces[id] for id in some] == [tokenizer.piece(id) for id in some]

@@ -61,17 +61,14 @@ EI_INLINE uint32_t load_u32(const void *p) {
 
 EI_INLINE void store_u32(void *p, uint32_t v) { memcpy(p, &v, 4); }
 
-/* Exact, subnormals and NaN included: the exponent is rebased by one float multiply. */
+/* Exact, subnormals and NaN included: the exponent is rebased by one float multiply. Infinity keeps its bits, a NaN is
+ * made quiet as the hardware conversions do. No branch: a loop over it becomes vector code. */
 EI_INLINE float f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     uint32_t rest = (uint32_t)(h & 0x7fffu) << 13;
-    if ((h & 0x7c00u) == 0x7c00u) {
-        /* inf keeps its bits; a NaN is made quiet as the hardware conversions do */
-        uint32_t quiet = (h & 0x03ffu) ? 0x00400000u : 0u;
-        return f32_from_bits(sign | 0x7f800000u | ((uint32_t)(h & 0x03ffu) << 13) | quiet);
-    }
-    float magnitude = f32_from_bits(rest) * 0x1p112f;
-    return f32_from_bits(sign | f32_bits(magnitude));
+    uint32_t finite = f32_bits(f32_from_bits(rest) * 0x1p112f);
+    uint32_t special = 0u - (uint32_t)((h & 0x7c00u) == 0x7c00u), nan = 0u - (uint32_t)((h & 0x7fffu) > 0x7c00u);
+    return f32_from_bits(sign | (finite & ~special) | (special & (rest | 0x7f800000u)) | (nan & 0x00400000u));
 }
 
 /* Round to nearest even, as F16C and fcvt do. */

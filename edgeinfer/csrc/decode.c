@@ -122,15 +122,21 @@ EI_INLINE void decode_codes(const ei_codes *codes, float *y) {
 EI_CODEBOOK_FORMATS(ROW)
 #undef ROW
 
-typedef void (*decode_fn)(const void *block, float *out);
-static const decode_fn decoders[EI_N_FORMATS] = {
-#define ROW(NAME, name, id, elements, bytes) [EI_##NAME] = (decode_fn)decode_##name,
+/* A loop of its own for each format: where a block is one value, calls would take longer than the values. */
+#define ROW(NAME, name, id, elements, bytes)                                                                           \
+    static void decode_row_##name(const uint8_t *block, int64_t n_columns, float *out) {                               \
+        for (int64_t i = 0; i < n_columns; i += elements, block += bytes) decode_##name((const void *)block, out + i); \
+    }
+EI_FORMATS(ROW)
+#undef ROW
+
+typedef void (*decode_row_fn)(const uint8_t *row, int64_t n_columns, float *out);
+static const decode_row_fn decoders[EI_N_FORMATS] = {
+#define ROW(NAME, name, id, elements, bytes) [EI_##NAME] = decode_row_##name,
     EI_FORMATS(ROW)
 #undef ROW
 };
 
 void ei_decode_row(int32_t format, const void *row, int64_t n_columns, float *out) {
-    const ei_format *f = &ei_format_rows[format];
-    const uint8_t *block = row;
-    for (int64_t i = 0; i < n_columns; i += f->block_len, block += f->block_bytes) decoders[format](block, out + i);
+    decoders[format](row, n_columns, out);
 }

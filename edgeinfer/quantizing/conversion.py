@@ -22,9 +22,9 @@ from edgeinfer.errors import (
     UnsupportedModelError,
 )
 from edgeinfer.loader.cursor import quote
-from edgeinfer.quant.decode import decode
 from edgeinfer.quant.formats import Format
 from edgeinfer.quant.tensor import Tensor
+from edgeinfer.quantizing.decoding import Decode, decoder
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -81,9 +81,10 @@ def converted(
     source cannot be read or changes.
     """
     stop = threading.Event()
+    decode = decoder()
 
     def run(piece: Piece) -> Bytes:
-        return np.empty(0, np.uint8) if stop.is_set() else convert(source, piece, encode)
+        return np.empty(0, np.uint8) if stop.is_set() else convert(source, piece, decode, encode)
 
     left = iter(pieces)
     waiting: deque[tuple[Piece, Future[Bytes]]] = deque()
@@ -102,7 +103,7 @@ def converted(
             stop.set()
 
 
-def convert(source: Source, piece: Piece, encode: Encode) -> Bytes:
+def convert(source: Source, piece: Piece, decode: Decode, encode: Encode) -> Bytes:
     """Return the bytes of a piece in its new format."""
     stored = source.read(piece.tensor, piece.rows)
     if piece.format is piece.tensor.format:

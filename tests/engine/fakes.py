@@ -206,6 +206,13 @@ def fake_draft(*, n_ctx: int = 512, n_pages: int = 16, n_batch: int = 64) -> Dra
     return make_draft(FakeExecutable(limits), limits)
 
 
+def unpaced(engine: Engine) -> Engine:
+    """Let prompts fill every step: nothing is guessed beside them, however slow the machine is."""
+    n_batch = engine.limits.n_batch
+    engine.pace.most_tokens = lambda n_answers: n_batch
+    return engine
+
+
 def make_engine(
     *,
     n_ctx: int = 512,
@@ -217,7 +224,8 @@ def make_engine(
 ) -> Engine:
     limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=n_batch, n_snapshots=n_snapshots)
     executable = FakeExecutable(limits, snapshot_bytes=snapshot_bytes)
-    return Engine(executable, limits, guesser=guesser)
+    engine = Engine(executable, limits, guesser=guesser)
+    return engine if guesser is None else unpaced(engine)
 
 
 def make_sequence(tokens: Ids[int], *, max_tokens: int = 8, **options: object) -> Sequence:

@@ -11,7 +11,7 @@ from edgeinfer.engine.engine import Engine
 from edgeinfer.engine.guessing import Guesser
 from edgeinfer.kernels.backend import Cancel, Limits, choose
 from tests.arch import tiny
-from tests.engine.fakes import make_draft
+from tests.engine.fakes import make_draft, unpaced
 
 N_VOCAB = tiny.N_VOCAB
 N_CTX = 512
@@ -43,7 +43,10 @@ def real_engine(
         program = build_program(file.metadata, file.tensors, n_ctx=N_CTX)
         executable = choose("native").compile(program, file.tensors, limits)
         try:
-            yield Engine(executable, limits, window=program.window, guesser=guesser, cancel=cancel)
+            engine = Engine(
+                executable, limits, window=program.window, guesser=guesser, cancel=cancel
+            )
+            yield engine if guesser is None else unpaced(engine)
         finally:
             executable.close()
 

@@ -51,6 +51,7 @@ class Speculation:
         self._accounts: dict[Sequence, Account] = {}
         self._step: list[Sequence] = []  # its answers
         self._drafted: Counts = {}
+        self._made_s = 0.0  # seconds that guesses took to make since a step was recorded
         self._n_since_plain = 0
 
     def guess(self, sequences: list[Sequence], n_left: int) -> dict[Sequence, list[int]]:
@@ -68,9 +69,11 @@ class Speculation:
         source_of = {s: self._likeliest(s, n) for s, n in rooms.items()}
         chances = {s: source.chances(s, rooms[s]) for s, source in source_of.items()}
         counts = self._best(chances, most, lambda counts: self._making_s(source_of, counts))
-        made = self._make(source_of, counts, rooms)
+        made = self._make(source_of, chances, counts, rooms)
+        taken_s = sum(source.spent() for source in self._sources)
+        self._made_s += taken_s
         if any(source_of[s] is self._draft for s in made):
-            counts = self._best({s: g.chances for s, g in made.items()}, most)
+            counts = self._best({s: g.chances for s, g in made.items()}, most, taken_s=taken_s)
             self._drafted = {s: n for s, n in counts.items() if source_of[s] is self._draft}
         return {s: made[s].tokens[:n] for s, n in counts.items() if s in made}
 
@@ -79,7 +82,7 @@ class Speculation:
         n = len(gained)
         self._cost.record(n + n_guesses, step_s)
         self._n_since_plain = self._n_since_plain + 1 if n_guesses else 0
-        made_s = sum(source.spent() for source in self._sources)
+        made_s, self._made_s = self._made_s, 0.0
         plain_s, usual_s = self._cost.seconds(n), self._cost.seconds(n + n_guesses)
         for sequence, n_tokens in gained.items():
             if (account := self._accounts.get(sequence)) is not None:
@@ -140,32 +143,46 @@ class Speculation:
         )
 
     def _make(
-        self, source_of: Mapping[Sequence, Source], counts: Counts, rooms: Counts
+        self,
+        source_of: Mapping[Sequence, Source],
+        chances: Chances,
+        counts: Counts,
+        rooms: Counts,
     ) -> dict[Sequence, Guesses]:
         """Return guesses at these sequences; where a draft is sure of them, more than counted."""
         made: dict[Sequence, Guesses] = {}
+        if not counts:
+            return made
+        n_tokens = len(self._step) + sum(sum(chances[s][:n]) for s, n in counts.items())
+        step_s = self._cost.seconds(len(self._step) + sum(counts.values()))
+        rate = n_tokens / (step_s + self._making_s(source_of, counts))
         for source in self._sources:
             wanted = {s: n for s, n in counts.items() if source_of[s] is source}
             if source is self._draft:
                 wanted = {s: min(MOST_LONGER * n, rooms[s]) for s, n in wanted.items()}
             if wanted:
-                made |= source.guess(wanted, self._least_chance(source, counts))
+                made |= source.guess(wanted, rate * self._one_more_s(source, counts))
         return made
 
-    def _least_chance(self, source: Source, counts: Counts) -> float:
-        """Return the chance at which one more guess brings what it takes."""
+    def _one_more_s(self, source: Source, counts: Counts) -> float:
+        """Return how much longer one more guess makes a step, with what it takes to make."""
         n, n_guesses = len(self._step), sum(counts.values())
-        plain_s = self._cost.seconds(n)
-        longer_s = max(0.0, self._cost.seconds(n + n_guesses) - plain_s) / n_guesses
-        return n * (source.seconds([1]) + longer_s) / plain_s
+        longer_s = self._cost.seconds(n + n_guesses) - self._cost.seconds(n)
+        return source.seconds([1]) + max(0.0, longer_s) / n_guesses
 
     def _best(
-        self, chances: Chances, most: int, making_s: Callable[[Counts], float] | None = None
+        self,
+        chances: Chances,
+        most: int,
+        making_s: Callable[[Counts], float] | None = None,
+        *,
+        taken_s: float = 0.0,
     ) -> Counts:
         """Return how many guesses each sequence gets for the most tokens a second.
 
         A guess is never likelier than the one before it, so any beginning of the likeliest can be
-        made. `making_s`: what that takes; without it they are there.
+        made. `making_s`: what that takes; without it they are there, and took `taken_s` whatever is
+        made of them.
         """
         ranked = [(chance, s) for s, listed in chances.items() for chance in listed]
         ranked.sort(key=lambda pair: -pair[0])
@@ -174,14 +191,14 @@ class Speculation:
         expected = dict.fromkeys(self._step, 1.0)
         counts: Counts = {}
         best: Counts = {}
-        best_rate = LEAST_GAIN * n / plain_s
+        best_rate = LEAST_GAIN * n / (plain_s + taken_s)
         for n_tokens, (chance, sequence) in enumerate(ranked[:most], n + 1):
             expected[sequence] += chance
             counts[sequence] = counts.get(sequence, 0) + 1
             if n_tokens not in SIZES:
                 continue
             step_s = self._cost.seconds(n_tokens) + (making_s(counts) if making_s else 0.0)
-            rate = sum(expected.values()) / step_s
+            rate = sum(expected.values()) / (step_s + taken_s)
             if rate > best_rate and self._is_fair(expected, counts, step_s, plain_s):
                 best, best_rate = dict(counts), rate
         return best

@@ -221,6 +221,21 @@ def _lfm2(c: Config) -> Keys:
         n_ff = int(c.values.number("block_ffn_dim_multiplier", 1.0) * int(2 * n_ff / 3))
         step = c.values.integer("block_multiple_of", 256, least=1)
         n_ff = -(-n_ff // step) * step
+    return _short_convs(c, n_ff)
+
+
+def _lfm2moe(c: Config) -> Keys:
+    return [
+        *_short_convs(c, c.values.integer("intermediate_size", least=1)),
+        *expert_keys(c, n_ff=c.values.integer("moe_intermediate_size", least=1)),
+        u32(".leading_dense_block_count", c.values.integer("num_dense_layers", least=0)),
+        u32(".expert_gating_func", 2),
+        f32(".expert_weights_scale", c.values.number("routed_scaling_factor", 1.0, above=0.0)),
+        flag(".expert_weights_norm", c.values.flag("norm_topk_prob", True)),
+    ]
+
+
+def _short_convs(c: Config, n_ff: int) -> Keys:
     keys = base_keys(c, eps="norm_eps", n_ff=n_ff)
     kinds = [c.n_kv_heads if kind == FULL else 0 for kind in c.layer_types()]
     return [
@@ -278,6 +293,17 @@ FAMILIES: dict[str, Family] = {
     ),
     "GraniteForCausalLM": Family("granite", _granite, changes=PAIRED),
     "Lfm2ForCausalLM": Family("lfm2", _lfm2, changes=(("shortconv.conv", _squeezed),)),
+    "Lfm2MoeForCausalLM": Family(
+        "lfm2moe",
+        _lfm2moe,
+        renames=(
+            (r"\.experts\.(\d+)\.w1\.", r".experts.\1.gate_proj."),
+            (r"\.experts\.(\d+)\.w2\.", r".experts.\1.down_proj."),
+            (r"\.experts\.(\d+)\.w3\.", r".experts.\1.up_proj."),
+            (r"\.expert_bias$", ".expert_bias.bias"),
+        ),
+        changes=(("shortconv.conv", _squeezed),),
+    ),
     "LlamaForCausalLM": _LLAMA,
     "Ministral3ForCausalLM": _MISTRAL3,
     "Mistral3ForConditionalGeneration": _MISTRAL3,

@@ -223,12 +223,22 @@ class Builder:
         return out
 
     def route(
-        self, logits: Value, n_used: int, *, score: Score, norm: bool, by: float = 1.0
+        self,
+        logits: Value,
+        n_used: int,
+        *,
+        score: Score,
+        norm: bool,
+        norm_eps: float = 0.0,
+        by: float = 1.0,
+        bias: WeightRef | None = None,
     ) -> tuple[Value, Value]:
         """Choose experts; return their ids and weights."""
         ids = self.value(n_used, logits.rows, is_ids=True)
         w = self.value(n_used, logits.rows)
-        self._emit(ops.Route(logits, ids, w, score=score, norm=norm, by=by))
+        self._emit(
+            ops.Route(logits, ids, w, bias, score=score, norm=norm, norm_eps=norm_eps, by=by)
+        )
         return ids, w
 
     def expert_linear(self, x: Value, ids: Value, name: str, shape: tuple[int, int, int]) -> Value:

@@ -239,6 +239,21 @@ ROWS: dict[str, Row] = {
         },
         peer=False,  # it rounds the ends of YaRN's ramp
     ),
+    "lfm2moe": Row(
+        "lfm2moe",
+        "Lfm2Moe",
+        {
+            "num_hidden_layers": 4,
+            "conv_L_cache": 3,
+            "num_dense_layers": 1,
+            "num_experts": 5,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "routed_scaling_factor": 1.5,
+            "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+            "rope_parameters": rope("default", 30000.0),
+        },
+    ),
     "lfm2": Row(
         "lfm2",
         "Lfm2",

@@ -44,6 +44,9 @@ def made(row: Row) -> Any:
                 parameter.add_(0.3 * noise)
             else:
                 parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("expert_bias"):
+                buffer.copy_(0.3 * torch.randn_like(buffer))
     return model
 
 

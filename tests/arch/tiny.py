@@ -150,21 +150,26 @@ def lfm2(
     n_taps: int = 3,
     bias: bool = False,
     layers: str = "cacc",
+    n_experts: int = 0,
     **keys: Any,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Return metadata and weights of an lfm2 of these layers: c convolves, a attends."""
+    """Return metadata and weights of an lfm2 of these layers: c convolves, a attends.
+
+    With experts, in all layers but the first, it is an lfm2moe.
+    """
+    arch = "lfm2moe" if n_experts else "lfm2"
     dim = n_embd // n_heads
     metadata = {
-        "general.architecture": "lfm2",
-        "lfm2.block_count": len(layers),
-        "lfm2.context_length": 256,
-        "lfm2.embedding_length": n_embd,
-        "lfm2.feed_forward_length": n_ff,
-        "lfm2.attention.head_count": n_heads,
-        "lfm2.attention.head_count_kv": [n_kv if kind == "a" else 0 for kind in layers],
-        "lfm2.attention.layer_norm_rms_epsilon": 1e-5,
-        "lfm2.rope.freq_base": 100000.0,
-        "lfm2.shortconv.l_cache": n_taps,
+        "general.architecture": arch,
+        f"{arch}.block_count": len(layers),
+        f"{arch}.context_length": 256,
+        f"{arch}.embedding_length": n_embd,
+        f"{arch}.feed_forward_length": n_ff,
+        f"{arch}.attention.head_count": n_heads,
+        f"{arch}.attention.head_count_kv": [n_kv if kind == "a" else 0 for kind in layers],
+        f"{arch}.attention.layer_norm_rms_epsilon": 1e-5,
+        f"{arch}.rope.freq_base": 100000.0,
+        f"{arch}.shortconv.l_cache": n_taps,
     }
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (N_VOCAB, n_embd),
@@ -188,8 +193,16 @@ def lfm2(
             blk |= {f"shortconv.{name}.weight": shape for name, shape in parts.items()}
             if bias:
                 blk |= {f"shortconv.{name}.bias": shape[:1] for name, shape in parts.items()}
+        if n_experts and il > 0:
+            for name in ("gate", "up", "down"):
+                blk[f"ffn_{name}_exps.weight"] = (n_experts, *blk.pop(f"ffn_{name}.weight"))
+            blk |= {"ffn_gate_inp.weight": (n_experts, n_embd), "exp_probs_b.bias": (n_experts,)}
         shapes |= {f"blk.{il}.{name}": shape for name, shape in blk.items()}
-    return metadata | prefixed("lfm2", keys), random_arrays(shapes)
+    if n_experts:
+        metadata |= {f"{arch}.expert_count": n_experts, f"{arch}.expert_used_count": 2}
+        metadata |= {f"{arch}.expert_feed_forward_length": n_ff, f"{arch}.expert_gating_func": 2}
+        metadata |= {f"{arch}.leading_dense_block_count": 1}
+    return metadata | prefixed(arch, keys), random_arrays(shapes)
 
 
 def qwen35(

@@ -98,6 +98,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen35, one key head": ("qwen35", {"k_heads": 1, "v_heads": 3, "layers": "aar"}),
     "qwen35, widths equal": ("qwen35", {"n_ff": 64, "dim": 16, "value_dim": 16, "key_dim": 16}),
     "lfm2": ("lfm2", {}),
+    "lfm2moe": ("lfm2", {"n_experts": 5}),
     "lfm2, biases, ends with attention": ("lfm2", {"bias": True, "n_taps": 5, "layers": "ccca"}),
     "lfm2, all widths equal": ("lfm2", {"n_ff": 64, "n_kv": 4}),
     "lfm2, odd rows": ("lfm2", {"n_embd": 40, "n_ff": 33}),

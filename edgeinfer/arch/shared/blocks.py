@@ -56,7 +56,10 @@ def heads_of(hp: Hyper, il: int, rope: RopeTable | None) -> Heads:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Sizes and routing of a mixture of experts; `norm` makes the chosen weights sum to 1."""
+    """Sizes and routing of a mixture of experts.
+
+    `norm` makes the chosen weights sum to 1, but for `norm_eps` that is added to their sum.
+    """
 
     n_experts: int
     n_used: int
@@ -64,6 +67,7 @@ class Experts:
     by: float = 1.0
     score: Score = "softmax"
     norm: bool = True
+    norm_eps: float = 0.0
 
 
 def qkv(b: Builder, x: Value, layer: str, heads: Heads) -> tuple[Value, Value, Value]:
@@ -124,10 +128,21 @@ def fused_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value
 
 
 def moe_block(b: Builder, x: Value, layer: str, experts: Experts, fn: GatedFn) -> Value:
-    """Send each row to its best experts and sum their answers by the router's weights."""
+    """Send each row to its best experts and sum their answers by the router's weights.
+
+    `exp_probs_b`, if the file has it, takes part in the choice alone.
+    """
     n, n_ff = experts.n_experts, experts.n_ff
     logits = b.linear(x, f"{layer}.ffn_gate_inp", n)
-    ids, w = b.route(logits, experts.n_used, score=experts.score, norm=experts.norm, by=experts.by)
+    ids, w = b.route(
+        logits,
+        experts.n_used,
+        score=experts.score,
+        norm=experts.norm,
+        norm_eps=experts.norm_eps,
+        by=experts.by,
+        bias=b.optional(f"{layer}.exp_probs_b.bias", (n,)),
+    )
     g = b.expert_linear(x, ids, f"{layer}.ffn_gate_exps", (n, n_ff, x.width))
     u = b.expert_linear(x, ids, f"{layer}.ffn_up_exps", (n, n_ff, x.width))
     y = b.expert_linear(b.gated(g, u, fn), ids, f"{layer}.ffn_down_exps", (n, x.width, n_ff))

@@ -126,7 +126,7 @@ def convert(
         files=tuple(targets.folder / name for name in targets.names),
         n_bytes=sum(named.file.n_bytes for named in files),
         tensors=tuple(plans),
-        fallbacks=tuple(t.name for t, to in chosen if to.name not in (format.name, "F32")),
+        fallbacks=tuple(t.name for t, to in chosen if _fell_back(t, to, format)),
     )
     if dry_run:
         return report
@@ -142,9 +142,15 @@ def _half_of(table: Tensor) -> str:
 
 
 def _format(tensor: Tensor, wanted: Format) -> Format:
+    if tensor.format.name == "MXFP4":  # as its authors trained it
+        return tensor.format
     if not may_be_quantized(tensor.name, tensor.shape):
         return FORMATS["F32"]
     return FORMATS[fitting(wanted.name, tensor.n_columns)]
+
+
+def _fell_back(tensor: Tensor, to: Format, wanted: Format) -> bool:
+    return to.name not in (wanted.name, "F32") and to is not tensor.format
 
 
 def _prefixed(arch: str, keys: Keys) -> Keys:

@@ -194,10 +194,15 @@ def _gpt_oss(c: Config) -> Keys:
     ]
 
 
+def _is_input_first(weights: Weights) -> bool:
+    """Tell whether these are matrices, and not in blocks, which go along the input."""
+    return len(weights.shape) == 3 and weights.dtype != "MXFP4"
+
+
 def _gate_up(weights: Weights, c: Config) -> dict[str, Weights]:
     """Take apart what gpt-oss has in alternating columns: those of the gates and of the rest."""
     experts = [part(weights, i) for i in range(weights.shape[0])]
-    if len(weights.shape) == 3:
+    if _is_input_first(weights):
         experts = [transposed(expert) for expert in experts]
     rows = np.arange(experts[0].n_rows)
     return {
@@ -208,7 +213,7 @@ def _gate_up(weights: Weights, c: Config) -> dict[str, Weights]:
 
 def _input_last(weights: Weights, c: Config) -> Weights:
     """Turn experts' matrices of (input, output) into those of (output, input)."""
-    if len(weights.shape) == 2:  # biases
+    if not _is_input_first(weights):
         return weights
     return stacked([transposed(part(weights, i)) for i in range(weights.shape[0])])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.family import Family
 from edgeinfer.convert.safetensors import Stored
-from edgeinfer.convert.weights import Weights, stacked, stored
+from edgeinfer.convert.weights import MXFP4_BYTES, Weights, mxfp4, stacked, stored
 from edgeinfer.errors import InvalidParameterError, ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gguf.tensor_mapping import TensorNameMap
 
 MAX_LISTED = 8
+BLOCKS, SCALES = "_blocks", "_scales"
 SUFFIXES = (".weight", ".bias", "")
 BARE = (".ssm_a", ".ssm_d")  # tensors whose names have no suffix
 # Buffers that checkpoints carry and the model computes by itself.
@@ -82,10 +83,12 @@ def _gathered(
 ) -> Iterator[tuple[str, Weights]]:
     """Yield names the map may know with their weights, one tensor for all experts of a layer."""
     experts: dict[str, dict[int, Weights]] = {}
-    for original, tensor in tensors.items():
+    for original in tensors:
         if BUFFERS.search(original) or (family.left_out and re.match(family.left_out, original)):
             continue
-        name = original
+        if original.endswith(SCALES) and original.removesuffix(SCALES) + BLOCKS in tensors:
+            continue
+        name, weights = _unpacked(original, tensors)
         for pattern, replacement in family.renames:
             name = re.sub(pattern, replacement, name)
         # A checkpoint of tied embeddings may hold an output matrix nobody trained.
@@ -93,10 +96,10 @@ def _gathered(
             continue
         expert = _EXPERT.search(name)
         if expert is None:
-            yield name, stored(tensor)
+            yield name, weights
         else:
             whole = _EXPERT.sub(".experts.", name)
-            experts.setdefault(whole, {})[int(expert[1])] = stored(tensor)
+            experts.setdefault(whole, {})[int(expert[1])] = weights
     for name, parts in experts.items():
         shapes = {(part.shape, part.dtype) for part in parts.values()}
         if parts.keys() != set(range(len(parts))) or len(shapes) != 1:
@@ -105,6 +108,22 @@ def _gathered(
                 f"(need 0 to {max(parts)}, all alike)"
             )
         yield name, stacked([parts[i] for i in range(len(parts))])
+
+
+def _unpacked(name: str, tensors: Mapping[str, Stored]) -> tuple[str, Weights]:
+    """Return a tensor and its name; of one kept as blocks and scales, both together."""
+    scales = tensors.get(name.removesuffix(BLOCKS) + SCALES)
+    if not name.endswith(BLOCKS) or scales is None:
+        return name, stored(tensors[name])
+    blocks = tensors[name]
+    shape = blocks.array.shape
+    is_sound = len(shape) > 2 and shape[-1] == MXFP4_BYTES and scales.array.shape == shape[:-1]
+    if not is_sound or (blocks.dtype, scales.dtype) != ("U8", "U8"):
+        raise ModelFormatError(
+            f"tensor {quote(name)}: found {blocks.dtype} {shape} with scales {scales.dtype} "
+            f"{scales.array.shape} (need U8 with {MXFP4_BYTES} bytes a scale)"
+        )
+    return name.removesuffix(BLOCKS), mxfp4(blocks, scales)
 
 
 def _applied(

@@ -12,6 +12,7 @@ from edgeinfer.quant.formats import FORMATS, Format
 from edgeinfer.quant.tensor import Tensor
 
 RELEASE_BYTES = 256 << 20
+KEPT = ("F32", "F16", "BF16", "MXFP4")  # types of checkpoints that formats are
 
 
 class CheckpointRows:
@@ -51,7 +52,7 @@ class CheckpointRows:
 
 
 def _is_kept(weights: Weights) -> bool:
-    return weights.change is None and weights.dtype in ("F32", "F16", "BF16")
+    return weights.change is None and weights.dtype in KEPT
 
 
 def _format_of(weights: Weights) -> Format:

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgeinfer.convert.safetensors import DTYPES, Stored
+from edgeinfer.convert.safetensors import Stored
 
 Floats = npt.NDArray[np.float32]
+MXFP4_BYTES = 16  # of the codes of a block
+
 Index = npt.NDArray[np.intp]
 
 
@@ -25,8 +27,8 @@ class Weights:
 
     Attributes:
         shape: in NumPy order.
-        dtype: a name of safetensors.DTYPES; what `take` returns.
-        take: row numbers, (n,), to those rows, (n, n_columns).
+        dtype: a name of safetensors.DTYPES; what `take` returns. Or "MXFP4": bytes of that format.
+        take: row numbers, (n,), to those rows, (n, n_columns); of MXFP4, (n, bytes of a row).
         change: applied to decoded values, None to leave them.
     """
 
@@ -63,6 +65,25 @@ def computed(values: npt.ArrayLike) -> Weights:
     return stored(Stored("", "F32", np.asarray(values, np.float32)))
 
 
+def mxfp4(blocks: Stored, scales: Stored) -> Weights:
+    """Return a tensor of blocks of 32 values with a scale each, as GGUF packs them.
+
+    Of the two codes in a byte, the first is the next value in the checkpoint, and in GGUF the value
+    16 further on.
+    """
+    n_rows, n_blocks = math.prod(blocks.array.shape[:-2]), blocks.array.shape[-2]
+    codes = blocks.array.reshape(n_rows, n_blocks, MXFP4_BYTES)
+    exponents = scales.array.reshape(n_rows, n_blocks, 1)
+
+    def take(rows: Index) -> npt.NDArray[Any]:
+        pairs = codes[rows]
+        values = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], 32)
+        packed = values[..., :16] | (values[..., 16:] << 4)
+        return np.concatenate([exponents[rows], packed], axis=-1).reshape(len(rows), -1)
+
+    return Weights((*blocks.array.shape[:-2], 32 * n_blocks), "MXFP4", take)
+
+
 def reordered(weights: Weights, order: npt.ArrayLike) -> Weights:
     """Return the rows in this order, (n,); a matrix or vector may lose or repeat some."""
     index = np.asarray(order, np.intp)
@@ -97,11 +118,10 @@ def stacked(parts: Sequence[Weights]) -> Weights:
     def take(rows: Index) -> npt.NDArray[Any]:
         if len(first.shape) == 1:
             return np.concatenate([parts[i].take(np.arange(first.n_rows)).T for i in rows])
-        found = np.empty((len(rows), first.n_columns), DTYPES[first.dtype])
         of = rows // n
-        for i in np.unique(of):
-            found[of == i] = parts[i].take(rows[of == i] - i * n)
-        return found
+        taken = [parts[i].take(rows[of == i] - i * n) for i in np.unique(of)]
+        # A stable order of the parts is the order in which their rows were taken.
+        return np.concatenate(taken)[np.argsort(np.argsort(of, kind="stable"))]
 
     return replace(first, shape=(len(parts), *first.shape), take=take)
 

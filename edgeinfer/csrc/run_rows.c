@@ -89,6 +89,12 @@ static void narrow_gate_row(ei_exec *e, const ei_op *op, int32_t row) {
     }
 }
 
+/* what a row is multiplied by, which may depend on its position */
+static float factor_of(const ei_exec *e, const ei_op *op, int32_t row) {
+    const float *factors = vector_of(e, op->vec[0]);
+    return factors ? op->scale * factors[e->batch->positions[row] / op->dim[0]] : op->scale;
+}
+
 static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {
     const ei_kernels *k = e->kernels;
     float *y = row_of(e, op->out[0], row);
@@ -104,7 +110,7 @@ static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {
     case EI_OP_GATE: apply_gate(e, op, x, other, y, n); break;
     case EI_OP_ADD: k->add(x, other, op->alpha, y, n); break;
     case EI_OP_MULTIPLY: k->multiply(x, other, y, n); break;
-    default: k->scale(x, op->scale, op->softcap, y, n);
+    default: k->scale(x, factor_of(e, op, row), op->softcap, y, n);
     }
 }
 

@@ -193,7 +193,6 @@ ROWS: dict[str, Row] = {
                 llama_4_scaling_beta=0.1,
             ),
         },
-        native=False,
     ),
     "smollm3": Row(
         "smollm3",

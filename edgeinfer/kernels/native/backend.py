@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -227,7 +228,9 @@ class _Build:
         op.weight = weights + [-1] * (3 - len(weights))
         vectors = [self._vector(instruction, i) for i in range(len(instruction.vectors))]
         if instruction.slopes is not None:
-            vectors.append(self._slopes(instruction.slopes))
+            vectors.append(self._constant(self.program.constants[instruction.slopes].values))
+        if instruction.temperature is not None:
+            vectors.append(self._constant(self._growth(*instruction.temperature)))
         op.vec = vectors + [-1] * (3 - len(vectors))
         op.heads = list(instruction.heads) + [0] * (3 - len(instruction.heads))
         op.dim = list(instruction.dims) + [0] * (3 - len(instruction.dims))
@@ -285,12 +288,16 @@ class _Build:
             )
         return self._vectors[name, n]
 
-    def _slopes(self, constant: int) -> int:
-        values = self.program.constants[constant].values
+    def _growth(self, beta: float, length: int) -> npt.NDArray[np.float64]:
+        """Return a factor for every `length` positions."""
+        n = -(-self.limits.n_ctx // length)
+        return 1 + beta * np.log1p(np.arange(n))
+
+    def _constant(self, values: npt.NDArray[np.floating[Any]]) -> int:
         add = self.lib.ei_exec_add_vector
         return self._added(add(self.exec, self._floats(values), len(values)))
 
-    def _floats(self, values: npt.NDArray[np.float32]) -> object:
+    def _floats(self, values: npt.NDArray[np.floating[Any]]) -> object:
         source = self.ffi.from_buffer("float[]", np.ascontiguousarray(values, np.float32))
         self.keep.append(source)
         return source

@@ -92,8 +92,9 @@ class Routing:
 class Instruction:
     """One op; the fields are those of `ei_op`. Weights and vectors are named by tensor.
 
-    `slopes` is a constant of the program, and the vector after those. `observed` names the tensor
-    whose inputs an OBSERVE sums.
+    `slopes` is a constant of the program, and the vector after those; so is `temperature`, (beta,
+    length), as a vector of a factor for every `length` positions. `observed` names the tensor whose
+    inputs an OBSERVE sums.
     """
 
     kind: Kind
@@ -107,6 +108,7 @@ class Instruction:
     weights: tuple[str, ...] = ()
     vectors: tuple[str | None, ...] = ()
     slopes: int | None = None
+    temperature: tuple[float, int] | None = None
     observed: str | None = None
     rope: Rotation | None = None
     kv: int | None = None

@@ -5,7 +5,7 @@ from edgeinfer.kernels.native.draft import Draft
 from edgeinfer.kernels.native.instructions import GATES, Instruction, Kind
 from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows, Split
 from edgeinfer.program.ops_rowwise import FUNCTIONS
-from edgeinfer.program.values import Value, WeightRef
+from edgeinfer.program.values import Rows, Value, WeightRef
 
 MOST_PIECES = 3  # the outputs of one `ei_op`
 
@@ -84,10 +84,22 @@ def multiply(draft: Draft, i: int, op: Mul) -> None:
 
 
 def scale(draft: Draft, i: int, op: Scale) -> None:
-    """Lower a factor and a soft cap."""
-    if op.temp is not None:
-        raise UnsupportedModelError("native backend: scale by position is not implemented")
-    _elementwise(draft, Kind.SCALE, op.x, op.out, scale=op.by, softcap=op.cap)
+    """Lower a factor, which may grow with the position, and a soft cap."""
+    if op.temp is not None and op.x.rows is not Rows.TOKENS:
+        raise UnsupportedModelError(
+            "native backend: scale by position of other rows than tokens is not implemented"
+        )
+    draft.emit(
+        Instruction(
+            Kind.SCALE,
+            op.out.rows,
+            inputs=(draft.buffer(op.x),),
+            outputs=(draft.buffer(op.out),),
+            temperature=op.temp,
+            dims=(op.temp[1],) if op.temp else (),
+            scalars={"scale": op.by, "softcap": op.cap},
+        )
+    )
 
 
 def _elementwise(

@@ -109,6 +109,8 @@ def plotted(
     from edgeinfer.loader.resolve import resolve
 
     check_installed()
+    if output.suffix.lower() != ".png":
+        raise InvalidParameterError(f"-o: found {str(output)!r} (need a name that ends in .png)")
     points = []
     with TemporaryDirectory(prefix="edgeinfer-") as folder:
         kept = Path(folder) / "logits"

@@ -58,10 +58,13 @@ def imatrix(
     from edgeinfer.loader.imatrix import read_imatrix
     from edgeinfer.quant.imatrix import merged
     from edgeinfer.writer.imatrix import write_imatrix
+    from edgeinfer.writer.workplace import Targets, check_targets
 
+    targets = Targets(output.absolute().parent, (output.name,))
     others = [read_imatrix(path) for path in in_files or ()]
     if others and file is None and (model or model_option) is None:
         refuse_existing(output, force=force)
+        check_targets(targets, [], overwrite=True)
         made = merged(others)
         write_imatrix(output, made)
         report(output, made, as_json=as_json)
@@ -73,6 +76,7 @@ def imatrix(
     assert file is not None
     with DownloadProgress() as progress:
         path = resolve(choose_model(model, model_option), progress=progress)
+    check_targets(targets, [path, file], overwrite=True)
     options: dict[str, Any] = {
         "n_ctx": n_ctx,
         "output": process_output,

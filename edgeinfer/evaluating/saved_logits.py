@@ -63,7 +63,12 @@ class LogitsWriter:
 
 @contextmanager
 def saving(path: Path, windows: Windows, n_vocab: int) -> Iterator[LogitsWriter]:
-    """Yield what writes a file; it appears at the end, whole. Raises ResourceError."""
+    """Yield what writes a file; it appears at the end, whole.
+
+    Raises InvalidParameterError if a file is there already, ResourceError if it cannot be written.
+    """
+    if path.exists():
+        raise InvalidParameterError(f"{display(path)}: exists; remove it or choose another name")
     targets = Targets(path.absolute().parent, (path.name,))
     with workplace(targets) as place:
         with place.file(path.name) as file:

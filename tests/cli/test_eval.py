@@ -45,6 +45,8 @@ def test_saved_logits_stand_for_reference_and_text(smollm2_path, text, tmp_path,
     assert found["ppl"] == direct["ppl"]
     assert abs(found["kld"]["value"]) < 1e-6
     assert main(["eval", "ppl", name, "-f", text, "--logits", kept]) == 2
+    assert main(args) == 2
+    assert "logits: exists" in capsys.readouterr().err
 
 
 def test_choice_tells_how_many_tasks_are_right(smollm2_path, tmp_path, capsys):
@@ -73,6 +75,7 @@ def test_plot_writes_a_picture_of_the_files(smollm2_path, text, tmp_path, capsys
     assert main([*args, "-o", str(picture), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [point["n_bytes"] for point in found["points"]] == [98_362_432] * 2
+    assert main([*args, "-o", str(tmp_path / "kld.gguf")]) == 2
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -56,6 +56,17 @@ def test_what_is_there_of_something_else_is_left_alone(args, run, capsys):
     assert read_imatrix("a.gguf").chunk_size == 16
 
 
+def test_neither_model_nor_text_is_written_over(run, smollm2_path, tmp_path, capsys):
+    (tmp_path / "link.gguf").symlink_to(smollm2_path)
+    before = smollm2_path.stat().st_mtime_ns
+    for output in (str(smollm2_path), "link.gguf", "text.txt"):
+        assert run("--chunks", "1", "-o", output, "--force") == 2
+        assert "the output is the input" in capsys.readouterr().err
+    assert smollm2_path.stat().st_mtime_ns == before
+    assert run("--chunks", "1", "-o", "none/x.gguf") == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
 def test_files_are_merged_with_and_without_a_model(run, tmp_path):
     assert run("--chunks", "1", "-o", "a.gguf") == 0
     assert run("--chunks", "1", "-o", "b.gguf", "--in-file", "a.gguf") == 0

@@ -180,6 +180,20 @@ def test_a_long_text_is_read_from_its_end_at_first_and_whole_when_that_has_paid(
     assert sum(max(step) for step in draft._executable.steps if max(step) > 8) >= 290
 
 
+def test_the_more_a_step_brings_the_likelier_one_more_guess_has_to_be(drafted):
+    made, draft = drafted(0.1)
+    least, guess = [], draft.guess
+
+    def asked(counts, chance):
+        least.append(chance)
+        return guess(counts, chance)
+
+    draft.guess = asked
+    play(made, draft, [right(n_prompt=12)])
+
+    assert least[0] < 0.3 < 0.6 < max(least)
+
+
 def test_answers_together_are_drafted_together(drafted):
     made, draft = drafted(0.05)
     answers = [right(seed=seed) for seed in range(3)]

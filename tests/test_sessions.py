@@ -14,7 +14,7 @@ import edgeinfer
 from edgeinfer.errors import InvalidParameterError, ResourceError, SessionError
 from edgeinfer.kernels.backend import KV_TYPES
 from edgeinfer.loader.kv_file import Binding
-from tests.fake_llm import make_model
+from tests.fake_llm import END, make_model
 
 FIRST = [{"role": "user", "content": "Tell me two things about the colour of the sea."}]
 NEXT = {"role": "user", "content": "And a third one?"}
@@ -86,7 +86,7 @@ def test_an_event_loop_keeps_and_restores_while_others_are_answered(tmp_path, ca
         model, other = make_model(), make_model()
         saved, answer, prefix = await asyncio.gather(
             model.asave_session(path, TEXT),
-            model.agenerate("hello", max_tokens=5),
+            model.agenerate("hello", max_tokens=5, logit_bias={END: -100.0}),
             model.akeep_prefix(TEXT),
         )
         assert prefix.parent == cache / "prefixes"

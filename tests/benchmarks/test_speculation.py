@@ -11,8 +11,7 @@ from benchmarks import speculation
 
 
 def test_every_row_has_its_ratio(monkeypatch, capsys, smollm2_path) -> None:
-    monkeypatch.setattr(speculation, "MOST", 4)
-    options = ["--rounds", "1", "--repeat", "1", "-t", "1", "--cpu", "--json"]
+    options = ["-n", "4", "--rounds", "1", "--repeat", "1", "-t", "1", "--cpu", "--json"]
     monkeypatch.setattr(sys, "argv", ["speculation", str(smollm2_path), *options])
 
     speculation.main()

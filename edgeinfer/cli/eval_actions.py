@@ -112,7 +112,8 @@ def plotted(
     if output.suffix.lower() != ".png":
         raise InvalidParameterError(f"-o: found {str(output)!r} (need a name that ends in .png)")
     points = []
-    with TemporaryDirectory(prefix="edgeinfer-") as folder:
+    # beside the picture: the predictions can be larger than what /tmp is meant for
+    with TemporaryDirectory(prefix=".edgeinfer-", dir=output.absolute().parent) as folder:
         kept = Path(folder) / "logits"
         for index, name in enumerate(names[1:]):
             where = {"save_to": kept} if index == 0 else {"saved": kept}

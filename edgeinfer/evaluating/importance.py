@@ -30,6 +30,7 @@ from edgeinfer.text.tokenizer import tokenizer_from_metadata
 Progress = Callable[[int, int], None]  # windows done, of windows
 
 OUTPUT = "output.weight"
+MOST_BATCH = 512  # tokens of a step; the rows of logits of more would take gigabytes
 
 
 def importance(
@@ -93,10 +94,12 @@ class Observer:
         self._sums = _empty_sums(program, output=output)
         self._tokenizer = tokenizer_from_metadata(metadata, where=str(self._file.path))
         n_pages = -(-self.n_ctx // PAGE_LEN)
+        whole = program.takes_whole_sequences
+        self._n_batch = self.n_ctx if whole else min(self.n_ctx, MOST_BATCH)
         limits = Limits(
             n_ctx=self.n_ctx,
             n_pages=n_pages,
-            n_batch=self.n_ctx,
+            n_batch=self._n_batch,
             n_threads=n_threads or 0,
             activations="fine",
         )
@@ -126,7 +129,7 @@ class Observer:
         origin = self._origin.copy()
         for ids in windows.ids[:n_done]:
             origin.update(np.array(ids, np.int32).tobytes())
-        if origin.hexdigest() != found.origin:
+        if origin.hexdigest() != found.origin or not self._has_shapes_of(found):
             return 0
         self._origin, self._n_read = origin, n_done
         for name, sums in found.sums.items():
@@ -134,26 +137,37 @@ class Observer:
             self._sums[name].counts[...] = sums.counts
         return n_done
 
-    def read(self, ids: tuple[int, ...]) -> None:
-        """Read one window.
+    def _has_shapes_of(self, found: Imatrix) -> bool:
+        mine = {name: sums.squares.shape for name, sums in self._sums.items()}
+        return mine == {name: sums.squares.shape for name, sums in found.sums.items()}
 
-        All rows of logits are wanted: of the last layer, only such rows are computed.
+    def read(self, ids: tuple[int, ...]) -> None:
+        """Read one window."""
+        for number, start in enumerate(range(0, len(ids), self._n_batch)):
+            self._step(ids[start : start + self._n_batch], start, number)
+        self._origin.update(np.array(ids, np.int32).tobytes())
+        self._n_read += 1
+
+    def _step(self, ids: tuple[int, ...], start: int, number: int) -> None:
+        """Read a part of a window.
+
+        All rows of logits are wanted: of the last layer, only such rows are computed. States of
+        constant size go from step to step in two snapshots, by turns.
         """
-        n, has_state = len(ids), int(self._has_state)
+        n, n_states = len(ids), int(self._has_state)
+        before = number % 2
         self._executable.run(
             Batch(
                 tokens=np.array(ids, np.int32),
-                positions=np.arange(n, dtype=np.int32),
+                positions=np.arange(start, start + n, dtype=np.int32),
                 sequences=np.zeros(n, np.int32),
-                page_tables=np.arange(-(-n // PAGE_LEN), dtype=np.int32)[np.newaxis],
+                page_tables=np.arange(-(-(start + n) // PAGE_LEN), dtype=np.int32)[np.newaxis],
                 wanted=np.arange(n, dtype=np.int32),
-                snapshots=np.zeros(has_state, np.int32),
-                saved_rows=np.full(has_state, n - 1, np.int32),
-                saved_snapshots=np.ones(has_state, np.int32),
+                snapshots=np.full(n_states, before, np.int32),
+                saved_rows=np.full(n_states, n - 1, np.int32),
+                saved_snapshots=np.full(n_states, 1 - before, np.int32),
             )
         )
-        self._origin.update(np.array(ids, np.int32).tobytes())
-        self._n_read += 1
 
     def imatrix(self, dataset: str = "") -> Imatrix:
         """Return what was summed so far; it grows no more.

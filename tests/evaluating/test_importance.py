@@ -1,5 +1,8 @@
 """Importance of a real model: what the compiled kernels sum is what the float32 model would."""
 
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,6 +28,28 @@ def test_native_sums_are_within_a_thousandth_of_the_reference(smollm2_path):
     for name, sums in found.sums.items():
         expected = right.sums[name].squares
         assert np.linalg.norm(sums.squares - expected) <= 1.5e-3 * np.linalg.norm(expected), name
+
+
+def test_windows_longer_than_a_step_have_the_same_sums(smollm2_path, monkeypatch):
+    found = []
+    for most in (48, 20):
+        monkeypatch.setattr(sys.modules[Observer.__module__], "MOST_BATCH", most)
+        found.append(importance(smollm2_path, TEXT, n_ctx=48, chunks=1))
+    whole, cut = found
+    for name, sums in whole.sums.items():
+        assert (cut.sums[name].squares == sums.squares).all(), name
+
+
+def test_what_was_written_on_the_way_must_have_every_tensor_to_go_on(smollm2_path):
+    with Observer(smollm2_path, n_ctx=16) as observer:
+        windows = observer.windows(TEXT, most=2)
+        observer.read(windows.ids[0])
+        made = observer.imatrix()
+    with Observer(smollm2_path, n_ctx=16) as observer:
+        fewer = dict(list(made.sums.items())[1:])
+        assert observer.resume(replace(made, sums=fewer), windows) == 0
+        assert observer.resume(replace(made, origin="0"), windows) == 0
+        assert observer.resume(made, windows) == 1
 
 
 def test_a_snapshot_does_not_grow(smollm2_path):

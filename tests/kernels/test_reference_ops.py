@@ -15,7 +15,7 @@ from edgeinfer.kernels.reference.routing import route
 from edgeinfer.kernels.reference.step import KvPages, Run
 from edgeinfer.program import ops
 from edgeinfer.program.program import Constant, Program
-from edgeinfer.program.states import Conv, State
+from edgeinfer.program.states import State
 from edgeinfer.program.values import ConstantRef, Rows, Use, Value, WeightRef
 from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.tensor import Tensor
@@ -260,6 +260,12 @@ def test_attention_with_everything() -> None:
 
 
 def test_an_op_it_lacks_is_named() -> None:
+    pooled = Value(9, WIDTH, Rows.SEQUENCES)
+    with pytest.raises(UnsupportedModelError, match="op 'pool'"):
+        run(lambda w: ops.Pool(X0, pooled, "mean"))
+
+
+def test_a_convolution_that_looks_ahead_is_refused() -> None:
     taps = np.ones((WIDTH, 3))
-    with pytest.raises(UnsupportedModelError, match="op 'conv1d'"):
-        run(lambda w: ops.Conv1d(X0, w(taps), None, out(), 0), states=(Conv(0, WIDTH, 2),))
+    with pytest.raises(UnsupportedModelError, match="op 'conv1d' that looks ahead"):
+        run(lambda w: ops.Conv1d(X0, w(taps), None, out(), 0, "centered"))

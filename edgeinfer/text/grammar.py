@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from edgeinfer.errors import GrammarError
 from edgeinfer.text.gbnf import gbnf_to_lark
-from edgeinfer.text.schema import MOST_LEVELS, check_schema, read_schema
+from edgeinfer.text.schema import MOST_JOINED, MOST_LEVELS, check_schema, read_schema
 
 MOST_CHARS: Final = 1 << 18  # of a grammar or an expression
 # Endless white space is what small models write where a schema lets them.
@@ -82,6 +82,8 @@ class Grammar:
         """Return a grammar in llguidance's Lark; its start is the rule `start`."""
         _check_length("grammar", text)
         _check_levels(text)
+        if (n_joined := text.count("&")) > MOST_JOINED:
+            raise GrammarError(f"grammar: found {n_joined} of & (need at most {MOST_JOINED})")
         _check_embedded(text)
         return cls(text, "lark")
 

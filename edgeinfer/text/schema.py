@@ -7,6 +7,8 @@ what stays below these limits stays far from its end.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from math import inf, lcm
 from typing import Any, Final
 
 from edgeinfer.errors import GrammarError
@@ -16,6 +18,8 @@ MOST_DEPTH: Final = 100  # of JSON; the compiler's own reader takes 127
 MOST_LEVELS: Final = 1000  # the deepest of all definitions, one after another
 MOST_NAMES: Final = 1000  # in one object: compiling takes the square of them
 MOST_VALUES: Final = 50_000
+MOST_REMAINDERS: Final = 50_000  # 0.5 s; twice as many take four times as long
+MOST_JOINED: Final = 10  # whether expressions have a text in common takes 1 s, and soon for ever
 MOST_SHOWN: Final = 80  # characters of a pointer in a message
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")  # keys inside are no keywords
 _MEANT = {
@@ -104,6 +108,48 @@ def check_schema(schema: dict[str, Any]) -> None:
         if n_levels > MOST_LEVELS:
             found = f"found definitions {n_levels} levels deep in all"
             raise _error(place.pointer, found, f"at most {MOST_LEVELS}")
+    _check_multiples(schema)
+    _check_intersections(schema)
+
+
+def _check_multiples(schema: dict[str, Any]) -> None:
+    """Raise where the automata that count by `multipleOf` could take long; several multiply.
+
+    They have a state for each remainder, of which zeros at the end cost nothing.
+    """
+    found: set[Fraction] = set()
+    for place in _places(schema):
+        value = place.value.get("multipleOf") if place.is_schema else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue  # the compiler names what is wrong with it
+        if not 0 < abs(value) < inf:
+            continue
+        found.add(Fraction(repr(abs(value))))
+        scale = lcm(*(one.denominator for one in found))
+        n_states = lcm(*(int(one * scale) for one in found))
+        while n_states % 10 == 0:
+            n_states //= 10
+        if n_states > MOST_REMAINDERS:
+            need = f"at most {MOST_REMAINDERS}, the least common multiple of all without its zeros"
+            raise _error(f"{place.pointer}/multipleOf", f"found {str(value)[:40]}", need)
+
+
+def _check_intersections(schema: dict[str, Any]) -> None:
+    """Raise where more patterns than MOST_JOINED might have to hold for one text."""
+    patterns: set[str] = set()
+    n_joints = 0
+    for place in _places(schema):
+        if not place.is_schema:
+            continue
+        pattern, parts = place.value.get("pattern"), place.value.get("allOf")
+        if isinstance(parts, list):
+            n_joints += len(parts) - 1
+        if isinstance(pattern, str):
+            patterns.add(pattern)
+            n_joints += parts is not None or "$ref" in place.value
+        if min(len(patterns), n_joints) > MOST_JOINED:
+            found = f"found {len(patterns)} patterns, and {n_joints} places where two may meet"
+            raise _error(place.pointer, found, f"at most {MOST_JOINED} of either: allOf, or $ref")
 
 
 def _add_types(schema: dict[str, Any]) -> None:

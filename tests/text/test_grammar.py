@@ -1,5 +1,6 @@
 """Schemas, expressions and grammars hold answers to their form; hostile ones are refused, fast."""
 
+import itertools
 import json
 import sys
 
@@ -17,6 +18,7 @@ PERSON = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+COUNT = itertools.count()
 GRAMMARS = Grammars(Spelling(), len(PIECES))
 
 
@@ -208,6 +210,17 @@ def test_a_vocabulary_without_an_end():
         (chain(900, lambda ref: {"type": "object", "properties": {"a": ref}}), "levels deep"),
         (chain(5000, lambda ref: {"allOf": [ref, {"type": "string"}]}), "found"),
         ({"properties": {f"p{i}": {} for i in range(1001)}}, "found 1001 keys"),
+        ({"type": "integer", "multipleOf": 999_983}, "#/multipleOf: found 999983"),
+        ({"allOf": [{"multipleOf": 9973}, {"multipleOf": 9967}]}, "#/allOf/0/multipleOf"),
+        ({"anyOf": [{"multipleOf": n} for n in range(1, 10**4)]}, "least common multiple"),
+        ({"allOf": [{"pattern": f"^[ab]*a[ab]{{{n}}}$"} for n in range(35)]}, "11 patterns"),
+        (
+            chain(35, lambda ref: {"pattern": f"^[ab]*a[ab]{{{next(COUNT)}}}$", **ref}),
+            "11 patterns",
+        ),
+        ({"type": "number", "multipleOf": 1e-300}, "too many digits"),
+        ({"type": "integer", "multipleOf": -999_983}, "#/multipleOf"),
+        ({"type": "integer", "multipleOf": 0}, "multiple of"),
         ({"enum": list(range(100_000))}, "more than 50000 values"),
         ({"k" * 9000: {"l" * 9000: {"anyOf": [{}] * 20_000 + [{"$ref": "#/x"}]}}}, "kkkk\\.\\.\\."),
         ({"anyOf": [{"$ref": f"#/{'anyOf/' * (i % 9)}{i}"} for i in range(900)]}, r"\$ref"),
@@ -229,6 +242,9 @@ def test_a_schema_that_cannot_be_kept_to_is_refused(schema, message):
         {"type": "array", "minItems": 10**9},
         {"properties": {"$ref": {"type": "string"}, "enum": {"type": "null"}}},
         {"enum": [{"$ref": "x"}]},
+        {"anyOf": [{"pattern": f"^a{{{n}}}$"} for n in range(40)]},
+        {"allOf": [{"properties": {f"p{n}": {"type": "null"}}} for n in range(20)]},
+        {"anyOf": [{"type": "number", "multipleOf": n} for n in (0.01, 0.25, 5, 64, 1_000_000)]},
         {"$defs": {"n": {"properties": {"n": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"},
         {"title": "T", "description": "d", "type": "string", "examples": ["a"], "x-own": 1},
     ],
@@ -271,6 +287,7 @@ def test_an_expression_that_cannot_be_kept_to_is_refused(regex, message):
         ("start: %json " + json.dumps(chain(900, lambda ref: {"properties": {"a": ref}})),
          "levels"),
         ("start: %json [1]", "no JSON object"),
+        ("start: X\nX: " + " & ".join(f"/[ab]*a[ab]{{{n}}}/" for n in range(35)), "found 34 of &"),
         ('start: %json {"not": {}}', "not"),
         ("%llguidance [\nstart: /a/", "no JSON object"),
         ("start" + "\n" * 200_000, "line 1"),

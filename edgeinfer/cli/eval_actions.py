@@ -32,7 +32,12 @@ def needed_text(file: Path | None) -> str:
 
 def in_windows(loading: LoadFlags) -> LoadFlags:
     """Return the flags of a model that reads windows: contexts of 512 tokens, nothing guessed."""
-    return replace(loading, n_ctx=loading.n_ctx or N_CTX, speculate=False)
+    return replace(unguessed(loading), n_ctx=loading.n_ctx or N_CTX)
+
+
+def unguessed(loading: LoadFlags) -> LoadFlags:
+    """Return the flags of a model that only reads: there is nothing to guess at."""
+    return replace(loading, speculate=False, draft=None)
 
 
 def shown(line: Line, name: str, unit: str = "windows") -> Callable[[int, int, float], None]:
@@ -96,7 +101,7 @@ def chosen(name: str, file: Path | None, loading: LoadFlags, chunks: int | None)
             '"label": 0}, such as hellaswag_val.jsonl)'
         )
     tasks, line = parse_tasks(read_text(file), where=str(file))[:chunks], Line()
-    with load_model(name, replace(loading, speculate=False)) as model, line:
+    with load_model(name, unguessed(loading)) as model, line:
         return choice(model, tasks, progress=shown(line, "right", "tasks"))
 
 

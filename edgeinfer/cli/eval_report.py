@@ -40,7 +40,8 @@ def kld_lines(result: "Divergence") -> list[str]:
 
 def over(result: "Perplexity | Divergence") -> str:
     """Say what was measured on."""
-    return f"over {result.n_tokens} tokens in {result.n_chunks} windows of {result.n_ctx}"
+    windows = "window" if result.n_chunks == 1 else "windows"
+    return f"over {result.n_tokens} tokens in {result.n_chunks} {windows} of {result.n_ctx}"
 
 
 def choice_lines(result: "Choice") -> list[str]:

@@ -31,7 +31,7 @@ def test_divergence_of_a_file_from_itself_is_none(smollm2_path, text, capsys):
     assert main(["eval", "kld", name, name, "-f", text, "-c", "64", "--chunks", "1"]) == 0
     printed = capsys.readouterr().out
     assert "0.000000 ± 0.000000" in printed
-    assert "over 31 tokens in 1 windows of 64" in printed
+    assert "over 31 tokens in 1 window of 64" in printed
 
 
 def test_saved_logits_stand_for_reference_and_text(smollm2_path, text, tmp_path, capsys):
@@ -54,7 +54,8 @@ def test_choice_tells_how_many_tasks_are_right(smollm2_path, tmp_path, capsys):
     endings = ["Paris, a city in Europe.", "bread, cheese the of on.", "seven green Tuesday."]
     task = {"ctx": "The capital of France is", "endings": endings, "label": 0}
     tasks.write_text(f"{json.dumps(task)}\n{json.dumps(task | {'label': 1})}\n")
-    args = ["eval", "choice", str(smollm2_path), "-f", str(tasks), "-c", "64"]
+    draft = ["--draft", "never-loaded"]
+    args = ["eval", "choice", str(smollm2_path), "-f", str(tasks), "-c", "64", *draft]
     assert main([*args, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["accuracy"]["value"], found["n_tasks"]) == (0.5, 2)

@@ -19,7 +19,7 @@ MOST_CHARS: Final = 1 << 18  # of a grammar or an expression
 # Endless white space is what small models write where a schema lets them.
 WHITE_SPACE: Final = r" |\n[ \t]{0,20}"
 _GBNF = re.compile(r"(?:\s|#[^\n]*\n)*[\w-]+\s*::=")
-_HEADER = "%llguidance"
+_HEADER = re.compile(r"(?m)^[ \t]*%llguidance\b")
 _RULE = re.compile(
     r"(?m)^[ \t]*+[!?]?[A-Za-z_]\w*+(?:\.\d++)?\s*+(?:\[[^\]\n]*+\])?\s*+(?:\{[^}\n]*+\})?\s*+:"
 )
@@ -112,10 +112,13 @@ class Grammar:
         """
         body = self.lark
         options: dict[str, Any] = {}
-        if (at := body.find(_HEADER)) >= 0:
-            options, end = _object_at(body, at + len(_HEADER))
-            body = body[:at] + body[end:]
-        return f"{_HEADER} {json.dumps(options | {'no_forcing': True})}\n{body}"
+        found = _HEADER.search(body) if self.kind == "lark" else None
+        if found is not None:
+            given, end = _object_at(body, found.end())
+            if given is None:
+                raise GrammarError("grammar: %llguidance: found no JSON object (need one after it)")
+            options, body = given, body[: found.start()] + body[end:]
+        return f"%llguidance {json.dumps(options | {'no_forcing': True})}\n{body}"
 
 
 def _check_length(name: str, text: object) -> None:
@@ -145,20 +148,21 @@ def _check_levels(lark: str) -> None:
 
 
 def _check_embedded(lark: str) -> None:
-    """Check the JSON schemas within a grammar as those that stand alone."""
+    """Check the JSON schemas within a grammar as those that stand alone.
+
+    What Python does not read as JSON, the library does not either.
+    """
     for found in re.finditer(r"%json\b", lark):
         schema, _ = _object_at(lark, found.end())
-        check_schema(schema)
+        if schema is not None:
+            check_schema(schema)
 
 
-def _object_at(text: str, at: int) -> tuple[dict[str, Any], int]:
-    """Return the JSON object that follows in a text, and where it ends."""
-    begin = at + len(text[at:]) - len(text[at:].lstrip())
+def _object_at(text: str, at: int) -> tuple[dict[str, Any] | None, int]:
+    """Return the JSON object that follows in a text, None if none does, and where it ends."""
+    first = re.compile(r"\S").search(text, at)
     try:
-        found, end = json.JSONDecoder().raw_decode(text, begin)
+        found, end = json.JSONDecoder().raw_decode(text, first.start() if first else at)
     except (ValueError, RecursionError):
-        found, end = None, begin
-    if not isinstance(found, dict):
-        line = text.count("\n", 0, at) + 1
-        raise GrammarError(f"grammar: line {line}: found no JSON object (need one after the %)")
-    return found, end
+        return None, at
+    return (found, end) if isinstance(found, dict) else (None, at)

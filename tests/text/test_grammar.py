@@ -113,6 +113,14 @@ def test_options_in_a_grammar_stay():
     assert '"allow_invalid_utf8": true' in grammar.source
 
 
+def test_a_text_that_spells_a_directive_is_text():
+    described = {"type": "null", "description": "%llguidance and %json"}
+
+    assert accepts(Grammar.from_json_schema(described), "null")
+    assert accepts(Grammar.from_regex("%llguidance"), "%llguidance")
+    assert accepts(Grammar.from_lark('start: "%json" | "%llguidance {}"'), "%json")
+
+
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "answer.gbnf"
     path.write_text('\ufeffroot ::= "é"', encoding="utf-8")
@@ -186,6 +194,7 @@ def test_a_vocabulary_without_an_end():
         ("[1]", "need a JSON object"),
         ("false", "need a JSON object"),
         (7, "found int"),
+        ('{"type": "number", "minimum": NaN}', "json_schema"),
         ({"a": {1, 2}}, "cannot be written"),
         ({"type": "strnig"}, "strnig"),
         ({"not": {}}, "#/not: not offered"),
@@ -286,7 +295,8 @@ def test_an_expression_that_cannot_be_kept_to_is_refused(regex, message):
          "levels"),
         ("start: %json " + json.dumps(chain(900, lambda ref: {"properties": {"a": ref}})),
          "levels"),
-        ("start: %json [1]", "no JSON object"),
+        ("start: %json [1]", "JSON"),
+        ('start: %json {"a": NaN}', "line 1"),
         ("start: X\nX: " + " & ".join(f"/[ab]*a[ab]{{{n}}}/" for n in range(35)), "found 34 of &"),
         ('start: %json {"not": {}}', "not"),
         ("%llguidance [\nstart: /a/", "no JSON object"),

@@ -68,6 +68,7 @@ def test_a_row_is_encoded_the_same_wherever_it_stands(name):
     whole = encode(name, rows)
     order = np.random.default_rng(3).permutation(len(rows))
     assert (encode(name, np.ascontiguousarray(rows[order])) == whole[order]).all()
+    assert encode(name, rows[:0]).shape == (0, whole.shape[1])
     for row in (4, 13):
         assert (encode(name, rows[row : row + 1]) == whole[row]).all()
 

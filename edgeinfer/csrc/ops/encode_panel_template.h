@@ -13,9 +13,6 @@ typedef struct {
     _Alignas(64) float w[PANEL_LEN][EI_LANES];
 } panel;
 
-/* [k/4][row]: byte i of a dword is the code of element k + i. */
-typedef uint32_t code_words[PANEL_LEN / 4][EI_LANES];
-
 /* Where the blocks of 16 rows go: the first byte of row 0's block, the bytes from row to row, the rows there are. */
 typedef struct {
     uint8_t *at;
@@ -29,10 +26,10 @@ static int32_t load_panel(const ei_encode_rows *rows, int64_t column, int n, pan
     const float *from = rows->x + column;
     size_t stride = (size_t)rows->n_columns;
     if (rows->n_rows < EI_LANES) {
-        memset(padded, 0, sizeof padded);
-        for (int32_t r = 0; r < rows->n_rows; r++)
-            memcpy(padded + r * PANEL_LEN, from + (size_t)r * stride, (size_t)n * sizeof *from);
-        from = padded, stride = PANEL_LEN;
+        size_t bytes = (size_t)n * sizeof *from;
+        memset(padded, 0, EI_LANES * bytes);
+        for (int32_t r = 0; r < rows->n_rows; r++) memcpy(padded + r * n, from + (size_t)r * stride, bytes);
+        from = padded, stride = (size_t)n;
     }
     vi most = vi_zero(), magnitude = vi_set(0x7fffffff);
     for (int k = 0; k < n; k += 4) {
@@ -56,10 +53,10 @@ EI_INLINE void put_u16(const block_rows *to, size_t offset, const uint16_t lanes
     for (int32_t r = 0; r < to->n_rows; r++) memcpy(to->at + (size_t)r * to->row_bytes + offset, lanes + r, 2);
 }
 
-EI_INLINE void put_u8(const block_rows *to, size_t offset, vi lanes) {
-    int8_t bytes[EI_LANES];
-    vi_to_s8(bytes, vi_sub(vi_and(lanes, vi_set(0xff)), vi_shl(vi_and(lanes, vi_set(0x80)), 1)));
-    for (int32_t r = 0; r < to->n_rows; r++) to->at[(size_t)r * to->row_bytes + offset] = (uint8_t)bytes[r];
+EI_INLINE void put_u8(const block_rows *to, size_t offset, vi bytes) {
+    uint32_t lanes[EI_LANES];
+    vi_store(lanes, bytes);
+    for (int32_t r = 0; r < to->n_rows; r++) to->at[(size_t)r * to->row_bytes + offset] = (uint8_t)lanes[r];
 }
 
 /* ((words[first] >> down) & mask) | the same of words[first + step] << by | ... of words[first + 2*step] << 2*by | ...
@@ -73,7 +70,7 @@ EI_INLINE vi interleaved(const uint32_t words[][EI_LANES], int first, int step, 
 
 enum { LOW_NIBBLES = 0x0f0f0f0f, LOW_PAIRS = 0x03030303, LOW_BITS = 0x01010101 };
 
-/* Four lanes-wide codes of 0 .. 255 become the bytes of a dword. */
+/* Four codes of 0 .. 255 of every row become the bytes of its dword. */
 EI_INLINE void put_codes(uint32_t word[EI_LANES], const vi four[4]) {
     vi_store(word, vi_or(vi_or(four[0], vi_shl(four[1], 8)), vi_or(vi_shl(four[2], 16), vi_shl(four[3], 24))));
 }

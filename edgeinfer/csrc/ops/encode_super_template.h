@@ -16,7 +16,8 @@ typedef struct {
     int rounds, turns;
 } super_kind;
 
-/* What a block of each of 16 rows is made of, [sub-block][row]: whole scales and minima, and codes. */
+/* What a block of each of 16 rows is made of: whole scales and minima, [sub-block][row], and codes, [k/4][row], byte i
+ * of a dword being that of element k + i. */
 typedef struct {
     uint16_t d[EI_LANES], dmin[EI_LANES];
     _Alignas(64) float scales[MOST_SUBS][EI_LANES], mins[MOST_SUBS][EI_LANES];

@@ -194,6 +194,41 @@ def _gpt_oss(c: Config) -> Keys:
     ]
 
 
+def _starcoder2(c: Config) -> Keys:
+    c.expect("hidden_act", "gelu_pytorch_tanh")
+    keys = base_keys(c, eps="norm_epsilon", layer_norm=True)
+    if c.raw.get("sliding_window") is not None:
+        keys.append(u32(".attention.sliding_window", c.values.integer("sliding_window", least=1)))
+    return keys + rope_keys(c, rope_of(c, theta=10000.0))
+
+
+def _phi2(c: Config) -> Keys:
+    c.expect("hidden_act", "gelu_new")
+    c.expect("qk_layernorm", False, default=False)
+    keys = base_keys(c, eps="layer_norm_eps", layer_norm=True)
+    return keys + rope_keys(c, rope_of(c, theta=10000.0))
+
+
+def _stablelm(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    return [
+        *base_keys(c, eps="layer_norm_eps", layer_norm=True),
+        *rope_keys(c, rope_of(c, theta=10000.0)),
+        flag(".use_parallel_residual", c.values.flag("use_parallel_residual", False)),
+    ]
+
+
+def _cohere2(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    types = c.layer_types(_every(c, c.values.integer("sliding_window_pattern", 4, least=2)))
+    return [
+        *base_keys(c, eps="layer_norm_eps", layer_norm=True),
+        *rope_keys(c, rope_of(c, theta=10000.0)),
+        *window_keys(c, [kind == SLIDING for kind in types]),
+        f32(".logit_scale", c.values.number("logit_scale", above=0.0)),
+    ]
+
+
 def _is_input_first(weights: Weights) -> bool:
     """Tell whether these are matrices, and not in blocks, which go along the input."""
     return len(weights.shape) == 3 and weights.dtype != "MXFP4"
@@ -277,6 +312,7 @@ _LLAMA = Family("llama", _llama, computed=_factors(10000.0), changes=PAIRED)
 _MISTRAL3 = Family("mistral3", _mistral3, renames=TEXT_PREFIX, changes=PAIRED, left_out=VISION)
 
 FAMILIES: dict[str, Family] = {
+    "Cohere2ForCausalLM": Family("cohere2", _cohere2),
     "Gemma2ForCausalLM": Family("gemma2", _gemma2, changes=(("*norm", plus_one),)),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
@@ -315,9 +351,12 @@ FAMILIES: dict[str, Family] = {
     "MistralForCausalLM": _LLAMA,
     "MixtralForCausalLM": Family("llama", _mixtral, changes=PAIRED),
     "Olmo2ForCausalLM": Family("olmo2", _olmo2),
+    "PhiForCausalLM": Family("phi2", _phi2),
     "Phi3ForCausalLM": Family("phi3", _phi3, computed=_factors(10000.0)),
     "Qwen2ForCausalLM": Family("qwen2", _qwen2),
     "Qwen3ForCausalLM": Family("qwen3", _qwen2),
     "Qwen3MoeForCausalLM": Family("qwen3moe", _qwen3moe),
     "SmolLM3ForCausalLM": Family("smollm3", _smollm3, changes=PAIRED),
+    "StableLmForCausalLM": Family("stablelm", _stablelm),
+    "Starcoder2ForCausalLM": Family("starcoder2", _starcoder2),
 }

@@ -55,8 +55,14 @@ def texts(key: str, values: Sequence[str | bytes]) -> Entry:
     return Entry(key, f"str[{len(values)}]", StringArray.from_strings(values))
 
 
-def base_keys(c: Config, *, eps: str = "rms_norm_eps", n_ff: int | None = None) -> Keys:
-    """Return the keys of a transformer with RMS norms; `eps` is the configuration's name for it."""
+def base_keys(
+    c: Config, *, eps: str = "rms_norm_eps", n_ff: int | None = None, layer_norm: bool = False
+) -> Keys:
+    """Return the keys of a transformer.
+
+    `eps` is the configuration's name for what norms add; `layer_norm`: they take the mean away.
+    """
+    norm = "layer_norm" if layer_norm else "layer_norm_rms"
     v = c.values
     if n_ff is None:
         n_ff = v.integer("intermediate_size", least=1)
@@ -70,7 +76,7 @@ def base_keys(c: Config, *, eps: str = "rms_norm_eps", n_ff: int | None = None) 
         u32(".attention.key_length", c.head_dim),
         u32(".attention.value_length", c.head_dim),
         u32(".vocab_size", v.integer("vocab_size", least=1)),
-        f32(".attention.layer_norm_rms_epsilon", v.number(eps, above=0.0)),
+        f32(f".attention.{norm}_epsilon", v.number(eps, above=0.0)),
     ]
 
 

@@ -25,7 +25,8 @@ SUFFIXES = (".weight", ".bias", "")
 BARE = (".ssm_a", ".ssm_d")  # tensors whose names have no suffix
 # Buffers that checkpoints carry and the model computes by itself.
 BUFFERS = re.compile(r"\.(rotary_emb\.inv_freq|masked_bias|position_ids)$")
-_EXPERT = re.compile(r"\.experts\.(\d+)\.")
+# Experts of a layer, and norms of its heads, are one tensor in a file.
+_NUMBERED = re.compile(r"\.(experts|norms)\.(\d+)\.")
 _LAYER = re.compile(r"^blk\.\d+\.")
 
 
@@ -81,8 +82,8 @@ def _gguf_name(names: "TensorNameMap", name: str) -> str | None:
 def _gathered(
     tensors: Mapping[str, Stored], family: Family, c: Config
 ) -> Iterator[tuple[str, Weights]]:
-    """Yield names the map may know with their weights, one tensor for all experts of a layer."""
-    experts: dict[str, dict[int, Weights]] = {}
+    """Yield names the map may know with their weights, one for a layer's experts or its norms."""
+    numbered: dict[str, dict[int, Weights]] = {}
     for original in tensors:
         if BUFFERS.search(original) or (family.left_out and re.match(family.left_out, original)):
             continue
@@ -94,17 +95,17 @@ def _gathered(
         # A checkpoint of tied embeddings may hold an output matrix nobody trained.
         if name == "lm_head.weight" and c.values.flag("tie_word_embeddings", False):
             continue
-        expert = _EXPERT.search(name)
-        if expert is None:
+        number = _NUMBERED.search(name)
+        if number is None:
             yield name, weights
         else:
-            whole = _EXPERT.sub(".experts.", name)
-            experts.setdefault(whole, {})[int(expert[1])] = weights
-    for name, parts in experts.items():
+            whole = _NUMBERED.sub(".experts." if number[1] == "experts" else ".", name)
+            numbered.setdefault(whole, {})[int(number[2])] = weights
+    for name, parts in numbered.items():
         shapes = {(part.shape, part.dtype) for part in parts.values()}
         if parts.keys() != set(range(len(parts))) or len(shapes) != 1:
             raise ModelFormatError(
-                f"tensor {quote(name)}: found {len(parts)} experts of {len(shapes)} shapes "
+                f"tensor {quote(name)}: found {len(parts)} parts of {len(shapes)} shapes "
                 f"(need 0 to {max(parts)}, all alike)"
             )
         yield name, stacked([parts[i] for i in range(len(parts))])

@@ -66,8 +66,9 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   CONV       v.out0 = the taps c0 (taps, channels) over v.in0 and what stood there before, + c1
  *   SCAN       x, b, c, dt = v.in0..3; c0 = a, c1 = d, c2 = dt bias; heads: of x, groups of b and c
  *   DELTA      q, k, v, g, beta = v.in0..4; heads: of q and k, of v
+ *   CENTER     v.out0 = v.in0, from each of its heads[0] groups of columns their mean taken
  * In the ops of experts x is acts_in, already in the routing's order, or `gathered` from it, one row for all slots.
- * The last three go through the rows of each sequence in order and keep a state, whose sizes are those of a head;
+ * CONV, SCAN and DELTA go through the rows of each sequence in order and keep a state, whose sizes are those of a head;
  * ops/recurrence_template.h is their law.
  */
 enum {
@@ -93,6 +94,7 @@ enum {
     EI_OP_CONV,
     EI_OP_SCAN,
     EI_OP_DELTA,
+    EI_OP_CENTER,
     EI_N_OPS
 };
 

@@ -169,6 +169,8 @@ typedef struct {
     void (*quantize)(const float *x, int32_t token, ei_acts *acts); /* one token's row into every plane acts has */
     /* 32*n_blocks values of one token, from element first (a multiple of 32), into the planes */
     void (*quantize_part)(const float *x, int32_t token, int32_t first, int32_t n_blocks, ei_acts *acts);
+    /* y = x - mean(x); y may be x */
+    void (*center)(const float *x, float *y, int32_t n);
     /* weight NULL: 1; y may be x */
     void (*rms_norm)(const float *x, const float *weight, float *y, int32_t n, float eps);
     /* y = a + alpha*b, two roundings */

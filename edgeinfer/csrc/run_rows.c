@@ -114,6 +114,14 @@ static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {
     }
 }
 
+static void center_row(ei_exec *e, const ei_op *op, int32_t row) {
+    const float *x = row_of(e, op->in[0], row);
+    float *y = row_of(e, op->out[0], row);
+    int32_t n = e->values.at[op->out[0]].width / op->heads[0];
+    for (int32_t g = 0; g < op->heads[0]; g++)
+        e->kernels->center(x + (size_t)g * (size_t)n, y + (size_t)g * (size_t)n, n);
+}
+
 static void rows_chunk(void *context, const void *op_, int32_t chunk, int32_t thread) {
     ei_exec *e = context;
     const ei_op *op = op_;
@@ -123,6 +131,7 @@ static void rows_chunk(void *context, const void *op_, int32_t chunk, int32_t th
                                                         : op->kind == EI_OP_SPLIT  ? split_row
                                                         : op->kind == EI_OP_NORM   ? norm_row
                                                         : op->kind == EI_OP_HEADS  ? heads_row
+                                                        : op->kind == EI_OP_CENTER ? center_row
                                                                                    : elementwise_row;
     int32_t last = min_i32((chunk + 1) * EI_TILE, rows_of(e, op->rows));
     for (int32_t row = chunk * EI_TILE; row < last; row++) row_fn(e, op, row);

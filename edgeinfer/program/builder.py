@@ -110,6 +110,14 @@ class Builder:
         self._emit(ops.L2Norm(x, out, eps, groups))
         return out
 
+    def layer_norm(self, x: Value, name: str, eps: float, *, groups: int = 1) -> Value:
+        """Normalize each group without its mean; weight and, if the file has it, bias of all."""
+        shape = (x.width,) if groups == 1 else (groups, x.width // groups)
+        weight = WeightRef(f"{name}.weight", shape, Use.VECTOR)
+        out = self.value(x.width, x.rows)
+        self._emit(ops.LayerNorm(x, weight, self.optional(f"{name}.bias", shape), out, eps, groups))
+        return out
+
     def linear(self, x: Value, name: str, width: int) -> Value:
         """Multiply by `name.weight`; use `name.bias` and `name.scale` if the file has them."""
         weight = WeightRef(f"{name}.weight", (width, x.width), Use.MATRIX)

@@ -58,6 +58,7 @@ LONGROPE = rope(
     short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
     original_max_position_embeddings=32,
 )
+PART = rope(partial_rotary_factor=0.25)
 WINDOWED = ["sliding_attention", "full_attention"]
 
 # Values are wider than keys, which llama.cpp does not take.
@@ -222,6 +223,30 @@ ROWS: dict[str, Row] = {
             "embedding_multiplier": 3.0,
             "residual_multiplier": 0.22,
             "logits_scaling": 4.0,
+            "rope_parameters": rope(),
+        },
+    ),
+    "starcoder2": Row("starcoder2", "Starcoder2", {"rope_parameters": rope("default", 1e5)}),
+    "starcoder2, window": Row(
+        "starcoder2",
+        "Starcoder2",
+        {"sliding_window": 40, "rope_parameters": rope("default", 1e5)},
+        peer=False,  # it has no window
+    ),
+    "phi2": Row("phi2", "Phi", {"rope_parameters": rope(partial_rotary_factor=0.5)}),
+    "stablelm": Row("stablelm", "StableLm", {"use_qkv_bias": True, "rope_parameters": PART}),
+    "stablelm, parallel": Row(
+        "stablelm",
+        "StableLm",
+        {"qk_layernorm": True, "use_parallel_residual": True, "rope_parameters": PART},
+    ),
+    "cohere2": Row(
+        "cohere2",
+        "Cohere2",
+        {
+            "num_hidden_layers": 5,
+            "sliding_window": 40,
+            "logit_scale": 0.25,
             "rope_parameters": rope(),
         },
     ),

@@ -90,6 +90,13 @@ static inline float law_tree(const float lanes[16]) {
     return a[0];
 }
 
+static inline void law_center(const float *x, float *y, int n) {
+    float lanes[16] = {0};
+    for (int i = 0; i < n; i++) lanes[i % 16] += x[i];
+    float mean = law_tree(lanes) / (float)n;
+    for (int i = 0; i < n; i++) y[i] = x[i] - mean;
+}
+
 static inline void law_rms_norm(const float *x, const float *weight, float *y, int n, float eps) {
     float lanes[16] = {0};
     for (int i = 0; i < n; i++) lanes[i % 16] = fmaf(x[i], x[i], lanes[i % 16]);

@@ -68,6 +68,9 @@ static void test_arithmetic(const ei_kernels *k, int n, int round) {
     law_softmax(a, want, n);
     k->softmax(a, y, n);
     expect_row(k->isa, "softmax", n, y, want);
+    law_center(a, want, n);
+    k->center(a, y, n);
+    expect_row(k->isa, "center", n, y, want);
     law_rms_norm(a, b, want, n, 1e-5f);
     k->rms_norm(a, b, y, n, 1e-5f);
     expect_row(k->isa, "rms_norm", n, y, want);

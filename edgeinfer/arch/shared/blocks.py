@@ -5,13 +5,13 @@ from typing import Literal
 
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.program.builder import Builder
-from edgeinfer.program.ops import GatedFn
+from edgeinfer.program.ops import Fn, GatedFn
 from edgeinfer.program.ops_mixing import Pairing
 from edgeinfer.program.ops_routing import Score
 from edgeinfer.program.rope import RopeTable
 from edgeinfer.program.values import Use, Value, WeightRef
 
-QkNorm = Literal["none", "heads", "rows"]
+QkNorm = Literal["none", "heads", "rows", "own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Heads:
     Attributes:
         rope: how q and k turn, None to leave them.
         window: tokens a query sees, itself among them; 0 is no window.
-        qk_norm: whether q and k are normalized before they turn: each head, or the whole row.
+        qk_norm: whether q and k are normalized before they turn: each head, the whole row,
+            or each head with weights of its own and without its mean.
         temperature: (beta, length) of a factor on queries that grows with the position.
         sinks: whether each head has a logit of its own that attends to nothing.
     """
@@ -95,7 +96,10 @@ def gqa_block(b: Builder, x: Value, layer: str, heads: Heads) -> Value:
 
 def attend(b: Builder, q: Value, k: Value, v: Value, layer: str, heads: Heads) -> Value:
     """Norm and turn queries and keys, keep keys and values, attend to all there are."""
-    if heads.qk_norm != "none":
+    if heads.qk_norm == "own":
+        q = b.layer_norm(q, f"{layer}.attn_q_norm", heads.eps, groups=heads.n_heads)
+        k = b.layer_norm(k, f"{layer}.attn_k_norm", heads.eps, groups=heads.n_kv_heads)
+    elif heads.qk_norm != "none":
         q_groups, k_groups = heads.n_heads, heads.n_kv_heads
         if heads.qk_norm == "rows":
             q_groups = k_groups = 1
@@ -125,6 +129,12 @@ def fused_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value
     """Return the same from a file whose ffn_up has the rows of the gate before its own."""
     g, u = b.split(b.linear(x, f"{layer}.ffn_up", 2 * n_ff), n_ff, n_ff)
     return b.linear(b.gated(g, u, fn), f"{layer}.ffn_down", x.width)
+
+
+def plain_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: Fn) -> Value:
+    """Return ffn_down(fn(ffn_up x))."""
+    h = b.act(b.linear(x, f"{layer}.ffn_up", n_ff), fn)
+    return b.linear(h, f"{layer}.ffn_down", x.width)
 
 
 def moe_block(b: Builder, x: Value, layer: str, experts: Experts, fn: GatedFn) -> Value:

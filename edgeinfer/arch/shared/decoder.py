@@ -6,10 +6,18 @@ What families differ in are arguments: where the norms stand, what the MLP is, f
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.arch.shared.blocks import Experts, Heads, gated_mlp, gqa_block, head, moe_block
+from edgeinfer.arch.shared.blocks import (
+    Experts,
+    Heads,
+    gated_mlp,
+    gqa_block,
+    head,
+    moe_block,
+    plain_mlp,
+)
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.program.builder import Builder
-from edgeinfer.program.ops import GatedFn
+from edgeinfer.program.ops import Fn, GatedFn
 from edgeinfer.program.values import Value
 
 Mlp = Callable[[Builder, Value, int], Value]
@@ -21,6 +29,8 @@ class Style:
     """What families differ in beside heads and MLP.
 
     Attributes:
+        layer_norm: whether norms take the mean away; else they are root mean squares.
+        parallel: whether the MLP reads what attention reads, instead of what it left.
         norm_before: whether attention and MLP read normalized rows.
         norm_after: whether what they give is normalized.
         ffn_norm: the name of the norm before the MLP.
@@ -30,6 +40,8 @@ class Style:
         logits_cap: their soft cap, 0 for none.
     """
 
+    layer_norm: bool = False
+    parallel: bool = False
     norm_before: bool = True
     norm_after: bool = False
     ffn_norm: str = "ffn_norm"
@@ -52,26 +64,36 @@ def sparse(experts: Experts, fn: GatedFn) -> Mlp:
     return lambda b, x, il: moe_block(b, x, f"blk.{il}", experts, fn)
 
 
+def plain(hp: Hyper, fn: Fn) -> Mlp:
+    """Return the MLP of one matrix up and one down."""
+    return lambda b, x, il: plain_mlp(b, x, f"blk.{il}", hp.n_ff[il], fn)
+
+
 def decoder(b: Builder, hp: Hyper, plan: Sequence[Heads], mlp: Mlp, style: Style = PLAIN) -> None:
-    """Write a decoder whose layers attend, then apply an MLP, each added to what came in.
+    """Write a decoder whose layers attend and apply an MLP, each added to what came in.
 
     `plan` has the heads of each layer.
     """
+
+    def norm(x: Value, name: str) -> Value:
+        return (b.layer_norm if style.layer_norm else b.rms_norm)(x, name, hp.eps)
+
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd, scale=style.embed_by)
     for il, heads in enumerate(plan):
         layer = f"blk.{il}"
-        h = b.rms_norm(x, f"{layer}.attn_norm", hp.eps) if style.norm_before else x
+        h = norm(x, f"{layer}.attn_norm") if style.norm_before else x
         o = gqa_block(b, h, layer, heads)
         if il == hp.n_layers - 1:
             o, x = b.rows(o), b.rows(x)
+            h = b.rows(h) if style.parallel else h
         o = b.linear(o, f"{layer}.attn_output", hp.n_embd)
         if style.norm_after:
-            o = b.rms_norm(o, f"{layer}.post_attention_norm", hp.eps)
+            o = norm(o, f"{layer}.post_attention_norm")
         x = b.add(x, o, alpha=style.residual_by)
-        h = b.rms_norm(x, f"{layer}.{style.ffn_norm}", hp.eps) if style.norm_before else x
+        if not style.parallel:
+            h = norm(x, f"{layer}.{style.ffn_norm}") if style.norm_before else x
         h = mlp(b, h, il)
         if style.norm_after:
-            h = b.rms_norm(h, f"{layer}.post_ffw_norm", hp.eps)
+            h = norm(h, f"{layer}.post_ffw_norm")
         x = b.add(x, h, alpha=style.residual_by)
-    x = b.rms_norm(x, "output_norm", hp.eps)
-    head(b, x, hp.n_vocab, by=style.logits_by, cap=style.logits_cap)
+    head(b, norm(x, "output_norm"), hp.n_vocab, by=style.logits_by, cap=style.logits_cap)

@@ -16,6 +16,8 @@ MAX_HEADS = 1 << 14
 MAX_HEAD_DIM = 1 << 14
 MAX_WIDTH = 1 << 22
 MAX_CTX = (1 << 31) - 1
+RMS_EPS = ".attention.layer_norm_rms_epsilon"
+LAYER_EPS = ".attention.layer_norm_epsilon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,11 @@ def read_hyper(
     *,
     is_hybrid: bool = False,
     n_ff: int | None = None,
+    eps: str = RMS_EPS,
 ) -> Hyper:
-    """Read the base keys of an RMS-normed transformer with attention in every layer, or in some.
+    """Read the base keys of a transformer with attention in every layer, or in some.
+
+    `eps` is the key of what its norms add.
 
     `n_ff` is the width of the MLP where the file, of experts alone, gives none. Raises
     ModelFormatError naming the key that is missing or out of range.
@@ -71,7 +76,7 @@ def read_hyper(
         n_ff=m.per_layer(".feed_forward_length", n_layers, *default, least=1, most=MAX_WIDTH),
         key_dim=key_dim,
         value_dim=value_dim,
-        eps=m.number(".attention.layer_norm_rms_epsilon", above=0.0, most=1.0),
+        eps=m.number(eps, above=0.0, most=1.0),
     )
 
 

@@ -94,6 +94,17 @@ static void EI_FN(quantize)(const float *x, int32_t token, ei_acts *acts) {
     } while (0)
 #define EI_LOAD_TAIL(p) vf_load_n(p, n - i)
 
+static void EI_FN(center)(const float *x, float *y, int32_t n) {
+    vf sums = vf_zero();
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16) sums = vf_add(sums, vf_load(x + i));
+    if (i < n) sums = vf_add(sums, vf_load_n(x + i, n - i));
+    vf mean = vf_set(vf_sum(sums) / (float)n);
+#define CENTERED(load, i) vf_sub(load(x + (i)), mean)
+    EI_MAP(CENTERED);
+#undef CENTERED
+}
+
 static void EI_FN(rms_norm)(const float *x, const float *weight, float *y, int32_t n, float eps) {
     vf squares = vf_zero();
     int32_t i = 0;

@@ -42,6 +42,7 @@ class Kind(IntEnum):
     CONV = 19
     SCAN = 20
     DELTA = 21
+    CENTER = 22
 
 
 # Numbered as in csrc/kernels.h.

@@ -36,6 +36,7 @@ from edgeinfer.program.ops import (
     Gated,
     KvStore,
     L2Norm,
+    LayerNorm,
     Linear,
     Mul,
     RmsNorm,
@@ -54,6 +55,7 @@ from edgeinfer.quant.tensor import Tensor
 LOWER: dict[type[Op], Callable[[Draft, int, Any], None]] = {
     Embed: lower_rows.embed,
     SelectRows: lower_rows.gather,
+    LayerNorm: lower_norm.layer_norm,
     RmsNorm: lower_norm.norm,
     L2Norm: lower_norm.l2_norm,
     Linear: lower_linear.linear,

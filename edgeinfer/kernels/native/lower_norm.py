@@ -1,9 +1,10 @@
 """Lower norms of whole rows, with the residual add before them and the activations after them."""
 
+from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.native.draft import Draft, norm_vector
 from edgeinfer.kernels.native.instructions import ONES, Buffer, Instruction, Kind
 from edgeinfer.kernels.native.lower_attention import heads_alone
-from edgeinfer.program.ops import Add, L2Norm, RmsNorm
+from edgeinfer.program.ops import Add, L2Norm, LayerNorm, RmsNorm
 
 
 def norm(draft: Draft, i: int, op: RmsNorm) -> None:
@@ -40,6 +41,35 @@ def l2_norm(draft: Draft, i: int, op: L2Norm) -> None:
     draft.emit(
         Instruction(Kind.SCALE, op.out.rows, inputs=(between,), outputs=outputs, scalars=scalars)
     )
+
+
+def layer_norm(draft: Draft, i: int, op: LayerNorm) -> None:
+    """Lower a norm of what is left when the mean is taken away, then weights and bias."""
+    for ref in (op.weight, op.bias):
+        if ref is not None and ref.size != op.x.width:
+            raise UnsupportedModelError(
+                "native backend: layer_norm of groups that share a weight is not implemented"
+            )
+    x, dim = draft.buffer(op.x), op.x.width // op.groups
+    steps: list[tuple[Kind, str | None]] = [(Kind.CENTER, None), (Kind.HEADS, ONES)]
+    steps += [(Kind.MULTIPLY, op.weight.name)] if op.weight else []
+    steps += [(Kind.ADD, op.bias.name)] if op.bias else []
+    for kind, vector in steps:
+        is_last = kind is steps[-1][0]
+        out = draft.buffer(op.out) if is_last else Buffer(op.x.width, op.x.rows)
+        draft.emit(
+            Instruction(
+                kind,
+                op.x.rows,
+                inputs=(x,),
+                outputs=(out,),
+                vectors=(vector,),
+                heads=(op.groups,),
+                dims=(dim,),
+                scalars={"eps": op.eps},
+            )
+        )
+        x = out
 
 
 def _joins(draft: Draft, add: Add, norm: RmsNorm) -> bool:

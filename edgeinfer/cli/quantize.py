@@ -20,8 +20,21 @@ def quantize(
     source: Annotated[str, Argument(metavar="SOURCE", help="A GGUF file, best F16 or BF16.")],
     target: Annotated[Path, Argument(metavar="TARGET", help="The file to write.")],
     recipe: Annotated[
-        str, Argument(metavar="RECIPE", help="Q4_K_M, Q5_K_M, Q6_K, Q8_0, Q4_0, IQ4_XS, F16, ...")
-    ],
+        str | None,
+        Argument(
+            metavar="[RECIPE]",
+            help="Q4_K_M, Q5_K_M, Q6_K, Q8_0, Q4_0, IQ4_XS, F16, ...",
+            show_default=False,
+        ),
+    ] = None,
+    max_size: Annotated[
+        str | None,
+        Option(
+            "--max-size",
+            metavar="SIZE",
+            help="In place of a recipe: the best formats for a file of this size, such as 900M.",
+        ),
+    ] = None,
     tensor_type: Annotated[
         list[str] | None,
         Option(
@@ -117,6 +130,7 @@ def quantize(
             resolve(source),
             target,
             recipe,
+            max_bytes=None if max_size is None else read_size(max_size),
             tensor_types=dict(map(_tensor_type, tensor_type or ())),
             output_type=output_type,
             embedding_type=embedding_type,

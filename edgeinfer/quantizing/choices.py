@@ -6,7 +6,7 @@ Reads names and shapes, no weights.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
@@ -30,7 +30,8 @@ class Choices:
 
     `tensor_types` are (pattern, format name), searched in tensor names, the first that matches
     holds; `output_type` is for output.weight (and the token embeddings of a model without one),
-    `embedding_type` for the token embeddings.
+    `embedding_type` for the token embeddings. `assigned` are format names by tensor name: where
+    none of those applies, they hold before the recipe.
     """
 
     recipe: Recipe
@@ -41,6 +42,7 @@ class Choices:
     leave_output: bool = False
     strict: bool = False
     allow_requantize: bool = False
+    assigned: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Chosen:
     tensor: Tensor
     format: Format
     wanted: Format
+    is_free: bool = False  # the recipe decided, nobody else
 
     @property
     def is_fallback(self) -> bool:
@@ -120,12 +123,12 @@ def choose(
     found = []
     for tensor in tensors.values():
         weight = weights.get(tensor.name)
-        wanted = tensor.format.name if weight is None else _wanted(weight, facts, choices, used)
-        if wanted is None or wanted == tensor.format.name:
-            found.append(Chosen(tensor, tensor.format, tensor.format))
-        else:
+        wanted, is_free = (None, False) if weight is None else _wanted(weight, facts, choices, used)
+        wanted = wanted or tensor.format.name
+        fitting = wanted
+        if wanted != tensor.format.name:
             fitting = recipes.fitting(wanted, tensor.n_columns)
-            found.append(Chosen(tensor, FORMATS[fitting], FORMATS[wanted]))
+        found.append(Chosen(tensor, FORMATS[fitting], FORMATS[wanted], is_free))
     unused = [p.pattern for p, _ in choices.tensor_types if p.pattern not in used]
     if unused:
         raise InvalidParameterError(
@@ -160,22 +163,29 @@ def _weights(tensors: Mapping[str, Tensor], facts: Facts) -> dict[str, Weight]:
     return weights
 
 
-def _wanted(weight: Weight, facts: Facts, choices: Choices, used: set[str]) -> str | None:
-    """Return the name of the format a weight should get, None to leave it as it is."""
+def _wanted(
+    weight: Weight, facts: Facts, choices: Choices, used: set[str]
+) -> tuple[str | None, bool]:
+    """Return the name of the format a weight should get, and whether the recipe is free in it.
+
+    None leaves the weight as it is.
+    """
     for pattern, name in choices.tensor_types:
         if pattern.search(weight.name):
             used.add(pattern.pattern)
-            return name
+            return name, False
     if weight.name == "output.weight" and choices.leave_output:
-        return None
+        return None, False
     if weight.role == "token_embd" and choices.embedding_type:
-        return choices.embedding_type
+        return choices.embedding_type, False
     is_output = weight.role == "output" or (facts.is_tied and weight.role == "token_embd")
     if is_output and choices.output_type:
-        return choices.output_type
+        return choices.output_type, False
+    if weight.name in choices.assigned:
+        return choices.assigned[weight.name], True
     if choices.pure:
-        return choices.recipe.base
-    return recipes.format_for(choices.recipe, facts, weight)
+        return choices.recipe.base, True
+    return recipes.format_for(choices.recipe, facts, weight), True
 
 
 def _check(found: Sequence[Chosen], choices: Choices, where: str) -> None:

@@ -15,9 +15,20 @@ from edgeinfer.quantizing.source import SourceRows
 # Where the search begins: the best format it may give.
 START = RECIPES["Q8_0"]
 
-# The KL divergence, in nats, that noise in a role's matrices costs a model, by the noise's part of
-# their output, over all layers together. benchmarks/RESULTS.md has the measurement.
-SENSITIVITY: dict[str, float] = {"other": 1.0}
+# How much a model suffers from noise in the matrices of a role, all layers together: the divergence
+# (KL, in nats) of SmolLM2 with that role alone in Q4_0; benchmarks/RESULTS.md. Only proportions count.
+SENSITIVITY = {
+    "token_embd": 0.15,
+    "output": 0.15,
+    "ffn_down": 0.13,
+    "attn_v": 0.11,
+    "attn_output": 0.028,
+    "attn_k": 0.022,
+    "attn_q": 0.016,
+    "ffn_up": 0.054,
+    "ffn_gate": 0.054,  # taken for what ffn_up is
+    "other": 0.054,
+}
 
 # What a file of the search says it is, by the format that takes most of it.
 _NAMED_BY = (

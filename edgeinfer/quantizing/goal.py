@@ -16,7 +16,8 @@ from edgeinfer.quantizing.source import SourceRows
 START = RECIPES["Q8_0"]
 
 # How much a model suffers from noise in the matrices of a role, all layers together: the divergence
-# (KL, in nats) of SmolLM2 with that role alone in Q4_0; benchmarks/RESULTS.md. Only proportions count.
+# (KL, in nats) of SmolLM2 with that role alone in Q4_0; benchmarks/RESULTS.md. Only proportions
+# count.
 SENSITIVITY = {
     "token_embd": 0.15,
     "output": 0.15,
@@ -35,6 +36,7 @@ _NAMED_BY = (
     "Q8_0",
     "Q6_K",
     "Q5_K_M",
+    "Q5_1",
     "Q4_K_M",
     "IQ4_XS",
     "IQ4_NL",

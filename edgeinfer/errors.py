@@ -12,7 +12,7 @@ EdgeInferError
 ├── TemplateError             a chat template is missing, broken, or refused the conversation
 ├── ResourceError             memory, disk or the file itself gave out
 ├── BackendError              the compiled kernels are missing or failed
-├── NonFiniteError            the model computed NaN or infinity
+├── NonFiniteError            the model holds or computed NaN or infinity
 ├── ModelClosedError          the model was used after close()
 └── CancelledError            the caller asked to stop
 

@@ -1,1 +1,1 @@
-"""Say what the bytes of a tensor mean: formats, tensors, and their NumPy decoding."""
+"""Say what the bytes of a tensor mean: formats, tensors, their decoding and encoding in NumPy."""

@@ -21,8 +21,8 @@ from edgeinfer.kernels.native import (
     lower_recurrence,
     lower_rows,
 )
-from edgeinfer.kernels.native.draft import Draft
 from edgeinfer.kernels.native.instructions import Lowered
+from edgeinfer.kernels.native.lowering import Lowering
 from edgeinfer.program.op import Op
 from edgeinfer.program.ops import (
     Act,
@@ -50,9 +50,9 @@ from edgeinfer.program.ops import (
 from edgeinfer.program.program import Program
 from edgeinfer.quant.tensor import Tensor
 
-# Each takes the draft, the op's index and the op. It emits the instruction that stands for the op,
+# Each takes the lowering, the op's index and the op. It emits what stands for the op,
 # and marks as done the ops which that instruction stands for besides.
-LOWER: dict[type[Op], Callable[[Draft, int, Any], None]] = {
+LOWER: dict[type[Op], Callable[[Lowering, int, Any], None]] = {
     Embed: lower_rows.embed,
     SelectRows: lower_rows.gather,
     LayerNorm: lower_norm.layer_norm,
@@ -89,15 +89,15 @@ def lower(
     input is left in quantized form alone. Raises UnsupportedModelError naming an op,
     or a use of one, the C executor lacks.
     """
-    draft = Draft(program, tensors, precision.policy(program, activations), observed)
+    lowering = Lowering(program, tensors, precision.policy(program, activations), observed)
     for i, op in enumerate(program.ops):
-        if i in draft.done:
+        if i in lowering.done:
             continue
         if type(op) not in LOWER:
             raise UnsupportedModelError(
                 f"native backend: op '{op.NAME}' is not implemented (need one of "
                 f"{', '.join(sorted(kind.NAME for kind in LOWER))})"
             )
-        LOWER[type(op)](draft, i, op)
-        draft.done.add(i)
-    return Lowered(draft.instructions, draft.buffer(program.outputs["logits"]))
+        LOWER[type(op)](lowering, i, op)
+        lowering.done.add(i)
+    return Lowered(lowering.instructions, lowering.buffer(program.outputs["logits"]))

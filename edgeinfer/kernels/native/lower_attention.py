@@ -1,7 +1,6 @@
 """Lower what works on heads: norms and rotations per head, the KV append, attention."""
 
 from edgeinfer.errors import UnsupportedModelError
-from edgeinfer.kernels.native.draft import Draft, norm_vector
 from edgeinfer.kernels.native.instructions import (
     BLOCK,
     Acts,
@@ -9,6 +8,7 @@ from edgeinfer.kernels.native.instructions import (
     Kind,
     Rotation,
 )
+from edgeinfer.kernels.native.lowering import Lowering, norm_vector
 from edgeinfer.program.ops import Attention, KvStore, Linear, RmsNorm, Rope
 from edgeinfer.program.values import Value
 
@@ -16,15 +16,15 @@ UNLIMITED = (1 << 31) - 1  # EI_UNLIMITED of csrc/edgeinfer.h
 ATTENTION_ROWS = 48  # query heads of one KV head that one attention item holds
 
 
-def rope(draft: Draft, i: int, op: Rope) -> None:
+def rope(lowering: Lowering, i: int, op: Rope) -> None:
     """Lower a rotation that no KV append takes with it."""
     if op.axis is not None:
         raise UnsupportedModelError("native backend: rope with several axes is not implemented")
-    draft.emit(heads_alone(draft, op.x, op.out, op.heads, rope=op))
+    lowering.emit(heads_alone(lowering, op.x, op.out, op.heads, rope=op))
 
 
 def heads_alone(
-    draft: Draft,
+    lowering: Lowering,
     x: Value,
     out: Value,
     heads: int,
@@ -39,8 +39,8 @@ def heads_alone(
     return Instruction(
         Kind.HEADS,
         x.rows,
-        inputs=(draft.buffer(x),),
-        outputs=(draft.buffer(out),),
+        inputs=(lowering.buffer(x),),
+        outputs=(lowering.buffer(out),),
         vectors=(norm_vector(norm),),
         rope=_rotation(rope),
         heads=(heads,),
@@ -49,24 +49,24 @@ def heads_alone(
     )
 
 
-def kv_store(draft: Draft, i: int, op: KvStore) -> None:
+def kv_store(lowering: Lowering, i: int, op: KvStore) -> None:
     """Lower a KV append with the norms and rotations that lead to it."""
-    kv, plan = draft.program.kv(op.kv), draft.heads[i]
+    kv, plan = lowering.program.kv(op.kv), lowering.heads[i]
     q, k = plan.q, plan.k
     rotation = k.rope or (q.rope if q else None)
     scalars: dict[str, float | int] = {"eps": plan.eps}
     if rotation:
         scalars["interleaved"] = int(rotation.pairing == "interleaved")
-    draft.emit(
+    lowering.emit(
         Instruction(
             Kind.HEADS,
             op.k.rows,
             inputs=(
-                draft.buffer(q.start) if q else None,
-                draft.buffer(k.start),
-                draft.buffer(op.v) if op.v else None,
+                lowering.buffer(q.start) if q else None,
+                lowering.buffer(k.start),
+                lowering.buffer(op.v) if op.v else None,
             ),
-            outputs=(draft.buffer(q.end) if q else None, draft.buffer(k.end)),
+            outputs=(lowering.buffer(q.end) if q else None, lowering.buffer(k.end)),
             vectors=(norm_vector(q.norm if q else None), norm_vector(k.norm)),
             rope=_rotation(rotation),
             kv=op.kv,
@@ -77,19 +77,19 @@ def kv_store(draft: Draft, i: int, op: KvStore) -> None:
     )
 
 
-def attention(draft: Draft, i: int, op: Attention) -> None:
+def attention(lowering: Lowering, i: int, op: Attention) -> None:
     """Lower attention; it leaves activations where whole blocks of them come from one item."""
-    kv = draft.program.kv(op.kv)
+    kv = lowering.program.kv(op.kv)
     behind, ahead = (UNLIMITED if reach is None else reach for reach in op.reach)
     group = op.heads // kv.n_kv_heads
     whole = group <= ATTENTION_ROWS and group * kv.value_dim % BLOCK == 0
-    draft.emit(
+    lowering.emit(
         Instruction(
             Kind.ATTENTION,
             op.out.rows,
-            inputs=(draft.buffer(op.q),),
-            outputs=(draft.buffer(op.out),),
-            acts_out=_acts_of(draft, op) if whole else None,
+            inputs=(lowering.buffer(op.q),),
+            outputs=(lowering.buffer(op.out),),
+            acts_out=_acts_of(lowering, op) if whole else None,
             vectors=(op.sinks.name if op.sinks else None,),
             kv=op.kv,
             heads=(op.heads,),
@@ -104,8 +104,8 @@ def attention(draft: Draft, i: int, op: Attention) -> None:
     )
 
 
-def _acts_of(draft: Draft, op: Attention) -> Acts | None:
-    return draft.new_acts(op.out) if draft.uses.feeds_only(op.out, Linear) else None
+def _acts_of(lowering: Lowering, op: Attention) -> Acts | None:
+    return lowering.new_acts(op.out) if lowering.uses.feeds_only(op.out, Linear) else None
 
 
 def _rotation(rope: Rope | None) -> Rotation | None:

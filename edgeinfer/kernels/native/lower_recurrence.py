@@ -1,15 +1,15 @@
 """Lower what takes a state from row to row: convolutions, Mamba-2, the gated delta rule."""
 
 from edgeinfer.errors import UnsupportedModelError
-from edgeinfer.kernels.native.draft import Draft
 from edgeinfer.kernels.native.instructions import Instruction, Kind
+from edgeinfer.kernels.native.lowering import Lowering
 from edgeinfer.program.ops import Conv1d, DeltaNet, SsmScan
 from edgeinfer.program.states import Conv, Delta, Ssm
 
 MOST_TAPS = 64  # EI_MOST_TAPS of csrc/base.h
 
 
-def convolve(draft: Draft, i: int, op: Conv1d) -> None:
+def convolve(lowering: Lowering, i: int, op: Conv1d) -> None:
     """Lower a convolution over the past."""
     if op.mask != "causal":
         raise UnsupportedModelError("native backend: conv1d that looks ahead is not implemented")
@@ -18,42 +18,42 @@ def convolve(draft: Draft, i: int, op: Conv1d) -> None:
             f"native backend: conv1d of {op.weight.shape[1]} taps is not implemented "
             f"(need at most {MOST_TAPS})"
         )
-    draft.emit(
+    lowering.emit(
         Instruction(
             Kind.CONV,
             op.out.rows,
-            inputs=(draft.buffer(op.x),),
-            outputs=(draft.buffer(op.out),),
+            inputs=(lowering.buffer(op.x),),
+            outputs=(lowering.buffer(op.out),),
             vectors=(op.weight.name, op.bias.name if op.bias else None),
-            state=draft.program.state_of(Conv, op.conv),
+            state=lowering.program.state_of(Conv, op.conv),
         )
     )
 
 
-def scan(draft: Draft, i: int, op: SsmScan) -> None:
+def scan(lowering: Lowering, i: int, op: SsmScan) -> None:
     """Lower the recurrence of Mamba-2."""
-    draft.emit(
+    lowering.emit(
         Instruction(
             Kind.SCAN,
             op.out.rows,
-            inputs=tuple(draft.buffer(value) for value in (op.x, op.b, op.c, op.dt)),
-            outputs=(draft.buffer(op.out),),
+            inputs=tuple(lowering.buffer(value) for value in (op.x, op.b, op.c, op.dt)),
+            outputs=(lowering.buffer(op.out),),
             vectors=(op.a.name, op.d.name, op.dt_bias.name),
-            state=draft.program.state_of(Ssm, op.ssm),
+            state=lowering.program.state_of(Ssm, op.ssm),
             heads=(op.heads, op.groups),
         )
     )
 
 
-def delta(draft: Draft, i: int, op: DeltaNet) -> None:
+def delta(lowering: Lowering, i: int, op: DeltaNet) -> None:
     """Lower the gated delta rule."""
-    draft.emit(
+    lowering.emit(
         Instruction(
             Kind.DELTA,
             op.out.rows,
-            inputs=tuple(draft.buffer(value) for value in (op.q, op.k, op.v, op.g, op.beta)),
-            outputs=(draft.buffer(op.out),),
-            state=draft.program.state_of(Delta, op.delta),
+            inputs=tuple(lowering.buffer(value) for value in (op.q, op.k, op.v, op.g, op.beta)),
+            outputs=(lowering.buffer(op.out),),
+            state=lowering.program.state_of(Delta, op.delta),
             heads=(op.k_heads, op.v_heads),
             scalars={"tiled": int(op.map == "tiled")},
         )

@@ -1,8 +1,8 @@
 """Lower what works on rows alone: lookups, and functions of each element."""
 
 from edgeinfer.errors import UnsupportedModelError
-from edgeinfer.kernels.native.draft import Draft
 from edgeinfer.kernels.native.instructions import GATES, Instruction, Kind
+from edgeinfer.kernels.native.lowering import Lowering
 from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows, Split
 from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Rows, Value, WeightRef
@@ -10,57 +10,57 @@ from edgeinfer.program.values import Rows, Value, WeightRef
 MOST_PIECES = 3  # the outputs of one `ei_op`
 
 
-def embed(draft: Draft, i: int, op: Embed) -> None:
+def embed(lowering: Lowering, i: int, op: Embed) -> None:
     """Lower the lookup of the tokens' rows."""
     if op.ids != "tokens":
         raise UnsupportedModelError(f"native backend: embed of {op.ids!r} is not implemented")
-    draft.emit(
+    lowering.emit(
         Instruction(
             Kind.EMBED,
             op.out.rows,
-            outputs=(draft.buffer(op.out),),
+            outputs=(lowering.buffer(op.out),),
             weights=(op.table.name,),
             scalars={"scale": op.scale},
         )
     )
 
 
-def gather(draft: Draft, i: int, op: SelectRows) -> None:
+def gather(lowering: Lowering, i: int, op: SelectRows) -> None:
     """Lower the choice of the rows whose logits are wanted."""
-    inputs, outputs = (draft.buffer(op.x),), (draft.buffer(op.out),)
-    draft.emit(Instruction(Kind.GATHER, op.out.rows, inputs=inputs, outputs=outputs))
+    inputs, outputs = (lowering.buffer(op.x),), (lowering.buffer(op.out),)
+    lowering.emit(Instruction(Kind.GATHER, op.out.rows, inputs=inputs, outputs=outputs))
 
 
-def split(draft: Draft, i: int, op: Split) -> None:
+def split(lowering: Lowering, i: int, op: Split) -> None:
     """Lower the cut of a row, as of fused q, k and v, into copies of its pieces."""
     if len(op.outs) > MOST_PIECES:
         raise UnsupportedModelError(
             f"native backend: split into {len(op.outs)} is not implemented (need {MOST_PIECES})"
         )
-    draft.emit(
+    lowering.emit(
         Instruction(
             Kind.SPLIT,
             op.x.rows,
-            inputs=(draft.buffer(op.x),),
-            outputs=tuple(draft.buffer(out) for out in op.outs),
+            inputs=(lowering.buffer(op.x),),
+            outputs=tuple(lowering.buffer(out) for out in op.outs),
             heads=(op.groups,),
         )
     )
 
 
-def act(draft: Draft, i: int, op: Act) -> None:
+def act(lowering: Lowering, i: int, op: Act) -> None:
     """Lower a function of each element."""
-    _elementwise(draft, Kind.ACT, op.x, op.out, fn=FUNCTIONS.index(op.fn))
+    _elementwise(lowering, Kind.ACT, op.x, op.out, fn=FUNCTIONS.index(op.fn))
 
 
-def gate(draft: Draft, i: int, op: Gated) -> None:
+def gate(lowering: Lowering, i: int, op: Gated) -> None:
     """Lower a gate whose parts no pair of matmuls makes for it."""
     if op.fn == "swiglu_oai" and op.g.width != op.u.width:
         raise UnsupportedModelError(
             f"native backend: gated by {op.fn}, {op.g.width} to {op.u.width} columns, is not "
             "implemented"
         )
-    _elementwise(draft, Kind.GATE, op.g, op.out, op.u, **gate_scalars(op))
+    _elementwise(lowering, Kind.GATE, op.g, op.out, op.u, **gate_scalars(op))
 
 
 def gate_scalars(op: Gated) -> dict[str, float | int]:
@@ -71,30 +71,30 @@ def gate_scalars(op: Gated) -> dict[str, float | int]:
     return scalars
 
 
-def add(draft: Draft, i: int, op: Add) -> None:
+def add(lowering: Lowering, i: int, op: Add) -> None:
     """Lower a sum that no norm or matmul takes with it."""
-    _elementwise(draft, Kind.ADD, op.a, op.out, op.b, alpha=op.alpha)
+    _elementwise(lowering, Kind.ADD, op.a, op.out, op.b, alpha=op.alpha)
 
 
-def multiply(draft: Draft, i: int, op: Mul) -> None:
+def multiply(lowering: Lowering, i: int, op: Mul) -> None:
     """Lower a product, element by element."""
     if not isinstance(op.b, Value) and op.b.size != op.a.width:
         raise UnsupportedModelError("native backend: mul by a weight of one is not implemented")
-    _elementwise(draft, Kind.MULTIPLY, op.a, op.out, op.b)
+    _elementwise(lowering, Kind.MULTIPLY, op.a, op.out, op.b)
 
 
-def scale(draft: Draft, i: int, op: Scale) -> None:
+def scale(lowering: Lowering, i: int, op: Scale) -> None:
     """Lower a factor, which may grow with the position, and a soft cap."""
     if op.temp is not None and op.x.rows is not Rows.TOKENS:
         raise UnsupportedModelError(
             "native backend: scale by position of other rows than tokens is not implemented"
         )
-    draft.emit(
+    lowering.emit(
         Instruction(
             Kind.SCALE,
             op.out.rows,
-            inputs=(draft.buffer(op.x),),
-            outputs=(draft.buffer(op.out),),
+            inputs=(lowering.buffer(op.x),),
+            outputs=(lowering.buffer(op.out),),
             temperature=op.temp,
             dims=(op.temp[1],) if op.temp else (),
             scalars={"scale": op.by, "softcap": op.cap},
@@ -103,21 +103,21 @@ def scale(draft: Draft, i: int, op: Scale) -> None:
 
 
 def _elementwise(
-    draft: Draft,
+    lowering: Lowering,
     kind: Kind,
     x: Value,
     out: Value,
     other: Value | WeightRef | None = None,
     **scalars: float | int,
 ) -> None:
-    second = draft.buffer(other) if isinstance(other, Value) else None
+    second = lowering.buffer(other) if isinstance(other, Value) else None
     weight = other.name if isinstance(other, WeightRef) else None
-    draft.emit(
+    lowering.emit(
         Instruction(
             kind,
             out.rows,
-            inputs=(draft.buffer(x), second),
-            outputs=(draft.buffer(out),),
+            inputs=(lowering.buffer(x), second),
+            outputs=(lowering.buffer(out),),
             vectors=(weight,),
             scalars=scalars,
         )

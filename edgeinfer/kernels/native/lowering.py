@@ -1,4 +1,4 @@
-"""Hold a program half lowered: the instructions so far, and which buffer holds each value."""
+"""Hold a lowering that is under way: the instructions so far, and which buffer holds each value."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -11,8 +11,8 @@ from edgeinfer.program.values import Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
 
-class Draft:
-    """What the lowering of each op reads and extends.
+class Lowering:
+    """What each op reads and extends when it is lowered.
 
     Attributes:
         program: what is lowered.

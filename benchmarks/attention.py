@@ -9,9 +9,9 @@ larger than the last-level cache. One token reads all of it: GB/s of keys and va
 GMAC/s of what they see, nothing counted above the diagonal.
 
 In every round the roofs are measured, then the steps, so that a busy neighbour slows both: memory
-read plainly, and multiply-adds of float32 on registers alone (also beside 8-bit keys, whose dots
-may pass it). A figure is the median over the rounds of the fastest step's rate, with the share of
-the roof.
+read plainly, and multiply-adds of float32 on registers alone (also beside keys of codes, whose
+dots may pass it). A figure is the median over the rounds of the fastest step's rate, with the share
+of the roof.
 """
 
 import argparse
@@ -37,6 +37,7 @@ N_PROMPT = 512
 STEPS = {"decode": (1, (512, 4096, 16384)), "prefill": (N_PROMPT, (512, 4096))}
 LEAST_BYTES = 64 << 20  # of all layers' keys and values: more than the cache holds
 MOST_LAYERS = 64
+PAIR_BYTES = {"f32": 8, "f16": 4, "q8_0": 2, "q4_0": 1}  # a number of a key and of a value
 ROUNDS = 3
 LEAST_STEPS = 2
 
@@ -53,7 +54,7 @@ class Shape(NamedTuple):
     @property
     def n_layers(self) -> int:
         """Layers whose contexts do not fit the cache together."""
-        n_bytes = self.context * KV_HEADS * self.dim * {"f32": 8, "f16": 4}.get(self.kv_type, 2)
+        n_bytes = self.context * KV_HEADS * self.dim * PAIR_BYTES[self.kv_type]
         return max(1, min(MOST_LAYERS, LEAST_BYTES // n_bytes)) if self.n_tokens == 1 else 1
 
     @property

@@ -100,7 +100,7 @@ def load(
         n_threads_batch: 1 to 512, for reading prompts (steps of more than 8 tokens). None takes
             n_threads. Answers are the same whatever the counts.
         kv_type: how keys and values are kept: "f16"; "f32", in twice the memory, for comparisons;
-            or "q8_0", in little more than half of it.
+            "q8_0", in little more than half of it; or "q4_0", in 28 %, which answers can show.
         activations: "fine" rounds the activations of every matrix to 15 bits, which stays as close
             to the float32 model as its weights allow and takes up to twice as long for a prompt;
             "auto" does so where it costs little.

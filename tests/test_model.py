@@ -330,6 +330,11 @@ def test_an_argument_of_load_out_of_range_is_named(smollm2_path, arguments):
         load(smollm2_path, **arguments)
 
 
+def test_an_unknown_kv_type_is_told_which_there_are(smollm2_path):
+    with pytest.raises(InvalidParameterError, match=r"'q4_1' .need one of f32, f16, q8_0, q4_0"):
+        load(smollm2_path, kv_type="q4_1")
+
+
 def test_no_such_model_is_said_at_once():
     with pytest.raises(ModelNotFoundError, match="smolm2"):
         edgeinfer.load("smolm2")

@@ -82,7 +82,9 @@ def bench(
         int, Option("--batch-size", "-b", min=1, help="Most tokens in one step.")
     ] = 512,
     backend: Annotated[str, Option("--backend", help="auto, native, jit or reference.")] = "auto",
-    kv_type: Annotated[str, Option("--kv-type", help="Keys and values: f32, f16 or q8_0.")] = "f16",
+    kv_type: Annotated[
+        str, Option("--kv-type", help="Keys and values: f32, f16, q8_0 or q4_0.")
+    ] = "f16",
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure the speed of a model on this machine.

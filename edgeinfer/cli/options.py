@@ -69,7 +69,7 @@ class LoadFlags:
         Option("--ctx-size", "--ctx", "-c", help="Longest conversation in tokens."),
     ] = None
     kv_type: Annotated[
-        str, Option("--kv-type", help="Keys and values: f32, f16 or q8_0.", show_default=True)
+        str, Option("--kv-type", help="Keys and values: f32, f16, q8_0 or q4_0.", show_default=True)
     ] = "f16"
     fine: Annotated[
         bool,

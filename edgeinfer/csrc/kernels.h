@@ -58,7 +58,7 @@ EI_INLINE ei_column column_of(const ei_acts *acts, int32_t token) {
     };
 }
 /* How keys and values are stored; the order is shared with Python */
-enum { EI_KV_F32, EI_KV_F16, EI_KV_Q8_0, EI_N_KV_TYPES };
+enum { EI_KV_F32, EI_KV_F16, EI_KV_Q8_0, EI_KV_Q4_0, EI_N_KV_TYPES };
 
 /* One KV layer's pages. A page holds 64 positions of every KV head, head after head, in units of 16 positions:
  *   f32   keys    f32 [key_dim][16]                        lane = position mod 16
@@ -66,6 +66,9 @@ enum { EI_KV_F32, EI_KV_F16, EI_KV_Q8_0, EI_N_KV_TYPES };
  *   f16   the same of f16
  *   q8_0  keys    scales f16 [key_dim/32, to an even number][16], then s8 [key_dim/4][16][4]
  *         values  scales f16 [value_dim/32, to an even number][16], then s8 [16/2][value_dim, to 16s][2]
+ *   q4_0  keys    scales as q8_0, then of each pair of q8_0's groups of 4 dims the codes + 8, the first in the low half
+ *                 of a byte: u4 [key_dim/8][16][4]; a block whose scale is 0 or NaN is all 0
+ *         values  the same of each block's two halves: u4 [16/2][value_dim/32][16][2]
  * Page p begins p times the stride further. The executor lays the pages of all layers with one id side by side, so
  * that a short sequence touches little memory however large the pool is.
  */
@@ -81,17 +84,22 @@ EI_INLINE size_t ei_padded(int32_t n, int32_t to) { return (size_t)((n + to - 1)
 /* Bytes of a number that is kept as a float; 0 where codes are kept. */
 EI_INLINE size_t ei_float_bytes(int32_t type) { return type == EI_KV_F32 ? 4 : type == EI_KV_F16 ? 2 : 0; }
 
-/* Bytes of one unit, of one KV head; of q8_0's scales at its start; and words of 4 bytes of a prepared query. */
-EI_INLINE size_t ei_q8_scale_bytes(int32_t dim) { return ei_padded(dim, 2 * EI_BLOCK); }
+/* Bytes of one unit, of one KV head; of the codes' scales at its start; and words of 4 bytes of a prepared query. */
+EI_INLINE size_t ei_scale_bytes(int32_t dim) { return ei_padded(dim, 2 * EI_BLOCK); }
 EI_INLINE size_t ei_key_unit(const ei_kv *kv) {
     size_t size = ei_float_bytes(kv->type);
     if (size) return 16 * size * (size_t)kv->key_dim;
-    return ei_q8_scale_bytes(kv->key_dim) + 16 * ei_padded(kv->key_dim, 4);
+    return ei_scale_bytes(kv->key_dim) +
+           (kv->type == EI_KV_Q4_0 ? 8 * ei_padded(kv->key_dim, 8) : 16 * ei_padded(kv->key_dim, 4));
+}
+/* of the codes of two positions' values */
+EI_INLINE size_t ei_value_pair(const ei_kv *kv) {
+    return kv->type == EI_KV_Q4_0 ? ei_padded(kv->value_dim, EI_BLOCK) : 2 * ei_padded(kv->value_dim, 16);
 }
 EI_INLINE size_t ei_value_unit(const ei_kv *kv) {
     size_t size = ei_float_bytes(kv->type);
     if (size) return 16 * size * ei_padded(kv->value_dim, 16);
-    return ei_q8_scale_bytes(kv->value_dim) + 16 * ei_padded(kv->value_dim, 16);
+    return ei_scale_bytes(kv->value_dim) + 8 * ei_value_pair(kv);
 }
 EI_INLINE size_t ei_query_words(const ei_kv *kv) {
     if (ei_float_bytes(kv->type)) return (size_t)kv->key_dim;

@@ -29,7 +29,7 @@ LEAST = {
     "n_snapshots": 1,
 }
 ACTIVATIONS = ("auto", "fine")
-KV_TYPES = ("f32", "f16", "q8_0")  # most exact first
+KV_TYPES = ("f32", "f16", "q8_0", "q4_0")  # most exact first
 BACKENDS = ("native", "jit", "reference")  # best first
 
 Ids: TypeAlias = npt.NDArray[np.int32]

@@ -23,9 +23,11 @@ def test_rows_say_what_was_measured(
         ("decode", "f32"),
         ("decode", "f16"),
         ("decode", "q8_0"),
+        ("decode", "q4_0"),
         ("prefill", "f32"),
         ("prefill", "f16"),
         ("prefill", "q8_0"),
+        ("prefill", "q4_0"),
     ]
     assert all(row["rate"] == pytest.approx(row["share"] * 1e9) for row in rows)
 

@@ -92,9 +92,10 @@ def test_kv_types_are_numbers_of_ggml():
     assert options.kv_type_of(None, None) == "f16"
     assert options.kv_type_of(1, None) == "f16"
     assert options.kv_type_of(llama_cpp.GGML_TYPE_Q8_0, 8) == "q8_0"
-    assert options.kv_type_of(0, 0) == "f32"
+    assert (options.kv_type_of(0, 0), options.kv_type_of(2, 2)) == ("f32", "q4_0")
     for numbers in ((8, None), (8, 1), (3, 3), (99, 99)):
-        with pytest.raises(ValueError, match="need the same of f32, f16, q8_0, which are 0, 1, 8"):
+        need = "need the same of f32, f16, q8_0, q4_0, which are 0, 1, 8, 2"
+        with pytest.raises(ValueError, match=need):
             options.kv_type_of(*numbers)
 
 

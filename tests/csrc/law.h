@@ -174,33 +174,48 @@ static inline float law_value(const ei_attention_rows *rows, int32_t position, i
     return law_float(kv, kv->values, (law_unit(rows, position) * 16 + lane) * padded + (size_t)dim);
 }
 
-/* -- 8 bits -- */
+/* -- codes -- */
 
 typedef struct {
     int8_t q[32];
     float d;
 } law_block;
 
-/* Plane layouts: scales f16 [blocks, even][16], then codes s8 [dim/4][16][4] or [16/2][dim to 16s][2]. */
+/* Plane layouts: scales f16 [blocks, even][16], then codes s8 [dim/4][16][4] or [16/2][dim to 16s][2]; those of 4 bits
+ * u4 [dim/8][16][4], the first 4 dims of 8 in the low halves, or [16/2][dim/32][16][2], the first 16 of 32 there. */
 static inline size_t law_scales(int32_t dim) { return ((size_t)dim + 63) / 64 * 64; }
 
+static inline size_t law_rounded(int32_t dim, size_t to) { return ((size_t)dim + to - 1) / to * to; }
+static inline bool law_narrow(const ei_attention_rows *rows) { return rows->kv->type == EI_KV_Q4_0; }
+static inline int32_t law_nibble(uint8_t byte, bool high) { return (high ? byte >> 4 : byte & 15) - 8; }
+
+static inline const uint8_t *law_keys(const ei_attention_rows *rows, int32_t position) {
+    int32_t dim = rows->kv->key_dim;
+    size_t codes = law_narrow(rows) ? law_rounded(dim, 8) * 8 : law_rounded(dim, 4) * 16;
+    return rows->kv->keys + law_unit(rows, position) * (law_scales(dim) + codes);
+}
 static inline int32_t law_key_code(const ei_attention_rows *rows, int32_t position, int32_t dim) {
-    size_t codes = law_scales(rows->kv->key_dim), unit = codes + ((size_t)rows->kv->key_dim + 3) / 4 * 64;
-    const uint8_t *at = rows->kv->keys + law_unit(rows, position) * unit + codes;
-    return (int8_t)at[dim / 4 * 64 + position % 16 * 4 + dim % 4];
+    const uint8_t *at = law_keys(rows, position) + law_scales(rows->kv->key_dim) + position % 16 * 4 + dim % 4;
+    return law_narrow(rows) ? law_nibble(at[dim / 8 * 64], dim % 8 >= 4) : (int8_t)at[dim / 4 * 64];
 }
 static inline float law_key_scale(const ei_attention_rows *rows, int32_t position, int32_t block) {
-    size_t unit = law_scales(rows->kv->key_dim) + ((size_t)rows->kv->key_dim + 3) / 4 * 64;
-    return law_f16(rows->kv->keys + law_unit(rows, position) * unit, (size_t)(block * 16 + position % 16));
+    return law_f16(law_keys(rows, position), (size_t)(block * 16 + position % 16));
+}
+
+/* bytes of a position */
+static inline size_t law_value_row(const ei_attention_rows *rows) {
+    return law_narrow(rows) ? law_rounded(rows->kv->value_dim, 32) / 2 : law_rounded(rows->kv->value_dim, 16);
+}
+static inline const uint8_t *law_values(const ei_attention_rows *rows, int32_t position) {
+    return rows->kv->values + law_unit(rows, position) * (law_scales(rows->kv->value_dim) + 16 * law_value_row(rows));
 }
 static inline int32_t law_value_code(const ei_attention_rows *rows, int32_t position, int32_t dim) {
-    size_t codes = law_scales(rows->kv->value_dim), row = ((size_t)rows->kv->value_dim + 15) / 16 * 16;
-    const uint8_t *at = rows->kv->values + law_unit(rows, position) * (codes + 16 * row) + codes;
-    return (int8_t)at[(size_t)(position % 16 / 2) * row * 2 + (size_t)(2 * dim + position % 2)];
+    size_t row = law_value_row(rows), pair = (size_t)(position % 16 / 2) * row * 2;
+    const uint8_t *at = law_values(rows, position) + law_scales(rows->kv->value_dim) + pair + position % 2;
+    return law_narrow(rows) ? law_nibble(at[dim / 32 * 32 + dim % 16 * 2], dim % 32 >= 16) : (int8_t)at[2 * dim];
 }
 static inline float law_value_scale(const ei_attention_rows *rows, int32_t position, int32_t block) {
-    size_t row = ((size_t)rows->kv->value_dim + 15) / 16 * 16, unit = law_scales(rows->kv->value_dim) + 16 * row;
-    return law_f16(rows->kv->values + law_unit(rows, position) * unit, (size_t)(block * 16 + position % 16));
+    return law_f16(law_values(rows, position), (size_t)(block * 16 + position % 16));
 }
 
 static inline float law_largest(const float *x, int32_t n) {
@@ -211,18 +226,40 @@ static inline float law_largest(const float *x, int32_t n) {
 }
 
 /* n values of a key or a value. */
-static inline law_block law_store_block(const float *x, int32_t n) {
-    law_block b = {.d = f16_to_f32(f32_to_f16(law_largest(x, n) / 127))};
-    if (!(b.d < INFINITY)) b.d = NAN;
-    for (int32_t i = 0; i < n && b.d > 0; i++) {
+static inline law_block law_store_block(int32_t type, const float *x, int32_t n) {
+    float amax = law_largest(x, n), d = amax / 127, least = -127, most = 127;
+    if (type == EI_KV_Q4_0) {
+        d = amax / 8, least = -8, most = 7;
+        for (int32_t i = 0; i < n; i++)
+            if (x[i] == amax) d = amax / -8;
+    }
+    law_block b = {.d = f16_to_f32(f32_to_f16(d))};
+    if (!(fabsf(b.d) < INFINITY)) b.d = NAN;
+    if (b.d == 0) b.d = 0;
+    if (type == EI_KV_Q4_0) memset(b.q, -8, sizeof b.q); /* stored as 0 */
+    for (int32_t i = 0; i < n && (b.d > 0 || b.d < 0); i++) {
         float code = x[i] * (1.0f / b.d);
-        b.q[i] = (int8_t)rintf(code > 127 ? 127 : code < -127 ? -127 : code);
+        b.q[i] = (int8_t)rintf(code > most ? most : code < least ? least : code);
     }
     return b;
 }
 
+/* n values of a key, or of a query before it is quantized, as they are for this type of KV. */
+static inline void law_turn_block(int32_t type, int32_t n, const float *x, float by, float *out) {
+    memcpy(out, x, (size_t)n * sizeof *out);
+    if (type != EI_KV_Q4_0 || n < 32) return;
+    for (int32_t h = 1; h < 32; h *= 2) {
+        float next[32];
+        for (int32_t i = 0; i < 32; i++) next[i] = i & h ? out[i - h] - out[i] : out[i] + out[i + h];
+        memcpy(out, next, sizeof next);
+    }
+    for (int32_t i = 0; i < 32; i++) out[i] *= by;
+}
+
 /* n values of a query, after the attention scale. */
-static inline law_block law_query_block(const float *x, int32_t n) {
+static inline law_block law_query_block(int32_t type, const float *values, int32_t n) {
+    float x[32];
+    law_turn_block(type, n, values, 1.0f / 32, x);
     float amax = law_largest(x, n);
     law_block b = {.d = amax / 127};
     for (int32_t i = 0; i < n && amax >= 0x1p-112f && amax < INFINITY; i++) b.q[i] = (int8_t)rintf(x[i] * (127 / amax));
@@ -239,7 +276,7 @@ static inline float law_score(const ei_attention_rows *rows, const float *q, int
     else
         for (int32_t d = 0; d < dims; d += 32) {
             int32_t n = dims - d < 32 ? dims - d : 32, sum = 0;
-            law_block b = law_query_block(q + d, n);
+            law_block b = law_query_block(rows->kv->type, q + d, n);
             for (int32_t i = 0; i < n; i++) sum += b.q[i] * law_key_code(rows, position, d + i);
             s = fmaf((float)sum, b.d * law_key_scale(rows, position, d / 32), s);
         }
@@ -256,7 +293,7 @@ static inline float law_weighed(const ei_attention_rows *rows, const float *w, i
     }
     int64_t sum = 0;
     for (int32_t p = low; p < high; p++) {
-        float dv = law_value_scale(rows, p, d / 32);
+        float dv = fabsf(law_value_scale(rows, p, d / 32));
         if (dmax == dmax && !(dv <= dmax)) dmax = dv;
     }
     for (int32_t p = low; p < high && dmax > 0; p++) {

@@ -60,20 +60,22 @@ static void expect_stored_floats(const char *isa, const store *s, int32_t p, int
                p);
 }
 
-static void expect_stored_q8(const char *isa, const store *s, int32_t p, int32_t h, const float *key,
-                             const float *value) {
+static void expect_stored_codes(const char *isa, const store *s, int32_t p, int32_t h, const float *key,
+                                const float *value) {
     const ei_kv *kv = &s->kv;
     ei_attention_rows rows = {.kv = kv, .pages = s->pages, .kv_head = h};
     for (int32_t d = 0; d < kv->key_dim; d += 32) {
         int32_t n = min_i32(32, kv->key_dim - d);
-        law_block b = law_store_block(key + d, n);
+        float turned[32];
+        law_turn_block(kv->type, n, key + d, 1.0f, turned);
+        law_block b = law_store_block(kv->type, turned, n);
         EXPECT(same(b.d, law_key_scale(&rows, p, d / 32)), "%s scale of key %d of position %d", isa, d, p);
         for (int32_t i = 0; i < n; i++)
             EXPECT(b.q[i] == law_key_code(&rows, p, d + i), "%s key %d of position %d", isa, d + i, p);
     }
     for (int32_t d = 0; d < kv->value_dim; d += 32) {
         int32_t n = min_i32(32, kv->value_dim - d);
-        law_block b = law_store_block(value + d, n);
+        law_block b = law_store_block(kv->type, value + d, n);
         EXPECT(same(b.d, law_value_scale(&rows, p, d / 32)), "%s scale of value %d of position %d", isa, d, p);
         for (int32_t i = 0; i < n; i++)
             EXPECT(b.q[i] == law_value_code(&rows, p, d + i), "%s value %d of position %d", isa, d + i, p);
@@ -93,8 +95,8 @@ static void store_fill(const ei_kernels *k, store *s, int32_t first, int32_t las
         int32_t page = s->pages[p / 64], slot = p % 64;
         k->kv_store(kv, page, slot, key, value);
         for (int32_t h = 0; h < kv->n_kv_heads; h++)
-            (ei_float_bytes(kv->type) ? expect_stored_floats : expect_stored_q8)(k->isa, s, p, h, key + h * kv->key_dim,
-                                                                                 value + h * kv->value_dim);
+            (ei_float_bytes(kv->type) ? expect_stored_floats : expect_stored_codes)(
+                k->isa, s, p, h, key + h * kv->key_dim, value + h * kv->value_dim);
     }
     guarded_free(gk), guarded_free(gv);
 }

@@ -80,8 +80,8 @@ AHEAD = {
         window=3, sinks=True, group=5, more={"mask": "full", "window_kind": "symmetric"}
     ),
 }
-# Of the length of a head's result, what 8-bit keys, values and queries may cost.
-Q8_ERROR = 0.02
+# Of the length of a head's result, what codes of keys, values and queries may cost.
+ERRORS = {"q8_0": 0.02, "q4_0": 0.3}
 FULL_PAST = Asked(window=9, more={"mask": "full"})  # a window of the past is causal by itself
 
 
@@ -170,16 +170,17 @@ def test_native_equals_the_reference(case: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("kv_type", ERRORS)
 @pytest.mark.parametrize("case", [*CAUSAL, *AHEAD])
-def test_8_bit_keys_and_values_stay_near_the_reference(case: str) -> None:
+def test_codes_of_keys_and_values_stay_near_the_reference(case: str, kv_type: str) -> None:
     asked = (CAUSAL | AHEAD)[case]
     tokens = ids(300)
-    found = run(compiled(asked, kv_type="q8_0"), tokens)
+    found = run(compiled(asked, kv_type=kv_type), tokens)
     expected = run(compiled(asked, REFERENCE), tokens)
     heads = (len(tokens), asked.n_kv * asked.group, -1)
     missed = np.linalg.norm((found - expected).reshape(heads), axis=2)
     length = np.linalg.norm(expected.reshape(heads), axis=2)
-    assert 1e-4 < np.sqrt((missed**2).sum() / (length**2).sum()) < Q8_ERROR
+    assert 1e-4 < np.sqrt((missed**2).sum() / (length**2).sum()) < ERRORS[kv_type]
 
 
 @pytest.mark.parametrize("kv_type", KV_TYPES)
@@ -215,9 +216,9 @@ def test_32_bits_of_what_16_hold_give_the_same(case: str) -> None:
 
 
 def test_keys_and_values_take_the_memory_of_their_type() -> None:
-    """For each position and head 64 numbers, or their codes in 8 bits and the room of 4 scales."""
+    """For each position and head 64 numbers, or their codes and the room of 4 scales."""
     found = {kv_type: compiled(Asked(), kv_type=kv_type).state_bytes for kv_type in KV_TYPES}
-    sizes = {"f32": 64 * 4, "f16": 64 * 2, "q8_0": 64 + 2 * 4}
+    sizes = {"f32": 64 * 4, "f16": 64 * 2, "q8_0": 64 + 2 * 4, "q4_0": 32 + 2 * 4}
     assert found == {kv_type: 40 * 64 * 2 * n_bytes for kv_type, n_bytes in sizes.items()}
 
 

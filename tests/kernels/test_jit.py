@@ -271,7 +271,7 @@ def test_a_missing_op_is_named() -> None:
         BACKEND.compile(*d.finish(out), LIMITS)
 
 
-@pytest.mark.parametrize("kv_type", ["q8_0"])
+@pytest.mark.parametrize("kv_type", ["q8_0", "q4_0"])
 def test_a_missing_kv_type_is_named(tmp_path: Path, kv_type: str) -> None:
     limits = Limits(n_ctx=256, n_pages=8, kv_type=kv_type)
     with tiny.open_model(tmp_path, *tiny.llama()) as file:

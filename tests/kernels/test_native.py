@@ -134,12 +134,12 @@ def test_fine_activations_lose_next_to_nothing(
 
 @pytest.mark.parametrize(
     ("kv_type", "activations", "share"),
-    [("q8_0", "fine", 0.5), ("q8_0", "auto", 0.6)],
+    [("q8_0", "fine", 0.5), ("q8_0", "auto", 0.6), ("q4_0", "auto", 30)],
 )
-def test_keys_and_values_of_any_type_diverge_from_the_truth_as_is_said(
+def test_codes_of_keys_and_values_diverge_no_further_than_is_said(
     model: tuple[str, Compile], cases: dict[str, Case], kv_type: str, activations: str, share: float
 ) -> None:
-    """As a share of what the peer does with f16 ones; see benchmarks/RESULTS.md."""
+    """Found 0.28, 0.52 and 25 of the peer's with f16 on SmolLM2, 0.29, 0.29 and 10 on Gemma."""
     executable = model[1](kv_type=kv_type, activations=activations)
     peer = np.mean([case.raw["peer_kl32_mean"] for case in cases.values()])
     found = [

@@ -11,7 +11,6 @@ from typing import Any
 
 from edgeinfer.compat.llama_cpp import constants
 from edgeinfer.compat.llama_cpp.errors import LlamaUnsupportedError, LlamaValueError
-from edgeinfer.kernels.backend import KV_TYPES
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +44,8 @@ CHANGES_ANSWERS: dict[str, tuple[tuple[object, ...], str]] = {
 _KV_NAMES = {
     constants.GGML_TYPE_F32: "f32",
     constants.GGML_TYPE_F16: "f16",
-    constants.GGML_TYPE_Q4_0: "q4_0",
     constants.GGML_TYPE_Q8_0: "q8_0",
+    constants.GGML_TYPE_Q4_0: "q4_0",
 }
 
 
@@ -73,10 +72,9 @@ def kv_type_of(type_k: int | None, type_v: int | None) -> str:
     """Return the KV type that numbers of ggml mean, None being f16."""
     numbers = [constants.GGML_TYPE_F16 if t is None else t for t in (type_k, type_v)]
     names = [_KV_NAMES.get(number, f"type {number}") for number in numbers]
-    if names[0] != names[1] or names[0] not in KV_TYPES:
-        allowed = [str(number) for number, name in _KV_NAMES.items() if name in KV_TYPES]
+    if names[0] != names[1] or numbers[0] not in _KV_NAMES:
         raise LlamaValueError(
             f"type_k, type_v: found {names[0]} and {names[1]} (need the same of "
-            f"{', '.join(KV_TYPES)}, which are {', '.join(allowed)})"
+            f"{', '.join(_KV_NAMES.values())}, which are {', '.join(map(str, _KV_NAMES))})"
         )
     return names[0]

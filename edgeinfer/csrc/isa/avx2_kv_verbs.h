@@ -1,4 +1,4 @@
-/* edgeinfer/csrc/isa/avx2_kv_verbs.h: the verbs of 8-bit keys and values (AVX2). Meanings: scalar_kv_verbs.h.
+/* edgeinfer/csrc/isa/avx2_kv_verbs.h: the verbs of coded keys and values (AVX2). Meanings: scalar_kv_verbs.h.
  *
  * With EI_OWN_KEY_DOT the including file brings the dot products of its own.
  */
@@ -9,6 +9,12 @@ typedef vi vp;
 EI_INLINE vp vp_load(const int8_t *p) {
     return (vp){_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)),
                 _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(p + 16)))};
+}
+EI_INLINE vp vp_nibbles(const uint8_t *p, int shift) {
+    __m256i x =
+        _mm256_and_si256(_mm256_srli_epi16(_mm256_loadu_si256((const __m256i *)p), shift), _mm256_set1_epi8(0x0f));
+    x = _mm256_sub_epi8(x, _mm256_set1_epi8(8));
+    return (vp){_mm256_cvtepi8_epi16(_mm256_castsi256_si128(x)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(x, 1))};
 }
 EI_INLINE vi vp_dot_avx2(vi sum, vp v, const int16_t *w) {
     __m256i x = _mm256_set1_epi32((int32_t)load_u32(w));

@@ -1,4 +1,4 @@
-/* edgeinfer/csrc/isa/avxvnni_kv_verbs.h: the avx2 verbs of 8-bit keys and values, each dot product one instruction.
+/* edgeinfer/csrc/isa/avxvnni_kv_verbs.h: the avx2 verbs of coded keys and values, each dot product one instruction.
  *
  * Meanings: scalar_kv_verbs.h.
  */

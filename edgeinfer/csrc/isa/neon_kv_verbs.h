@@ -1,4 +1,4 @@
-/* edgeinfer/csrc/isa/neon_kv_verbs.h: the verbs of 8-bit keys and values (NEON). Meanings: scalar_kv_verbs.h. */
+/* edgeinfer/csrc/isa/neon_kv_verbs.h: the verbs of coded keys and values (NEON). Meanings: scalar_kv_verbs.h. */
 
 typedef vb vk;
 typedef struct {
@@ -11,10 +11,21 @@ typedef struct {
 EI_INLINE vk vk_load(const int8_t *p) { return vb_load(p); }
 EI_INLINE vi vk_dot(vi sum, vk k, const int8_t *q) { return va_dot_s8(sum, k, q); }
 
+EI_INLINE vp vp_widened(int8x16_t even, int8x16_t odd) {
+    return (vp){{vmovl_s8(vget_low_s8(even)), vmovl_s8(vget_high_s8(even))},
+                {vmovl_s8(vget_low_s8(odd)), vmovl_s8(vget_high_s8(odd))}};
+}
 EI_INLINE vp vp_load(const int8_t *p) {
     int8x16x2_t v = vld2q_s8(p);
-    return (vp){{vmovl_s8(vget_low_s8(v.val[0])), vmovl_s8(vget_high_s8(v.val[0]))},
-                {vmovl_s8(vget_low_s8(v.val[1])), vmovl_s8(vget_high_s8(v.val[1]))}};
+    return vp_widened(v.val[0], v.val[1]);
+}
+EI_INLINE int8x16_t nibble_codes(uint8x16_t x, int shift) {
+    x = vandq_u8(vshlq_u8(x, vdupq_n_s8((int8_t)-shift)), vdupq_n_u8(15));
+    return vsubq_s8(vreinterpretq_s8_u8(x), vdupq_n_s8(8));
+}
+EI_INLINE vp vp_nibbles(const uint8_t *p, int shift) {
+    uint8x16x2_t v = vld2q_u8(p);
+    return vp_widened(nibble_codes(v.val[0], shift), nibble_codes(v.val[1], shift));
 }
 EI_INLINE vi vp_dot(vi sum, vp v, const int16_t *w) {
     EI_UNROLL for (int i = 0; i < 2; i++) {

@@ -1,4 +1,4 @@
-/* edgeinfer/csrc/isa/scalar_kv_verbs.h: the verbs of 8-bit keys and values in plain C; this file specifies them.
+/* edgeinfer/csrc/isa/scalar_kv_verbs.h: the verbs of coded keys and values in plain C; this file specifies them.
  *
  * Included after scalar_verbs.h. vk: keys of 16 positions, lane i holds four dims of position i. vp: values of two
  * positions, lane i holds dim i of both.
@@ -23,6 +23,12 @@ EI_INLINE vp vp_load(const int8_t *p) {
     memcpy(r.v, p, 32);
     return r;
 }
+/* 4-bit codes, at bit shift of the bytes at p, less 8: values as vp_load's */
+EI_INLINE vp vp_nibbles(const uint8_t *p, int shift) {
+    vp r;
+    for (int i = 0; i < 32; i++) r.v[i] = (int8_t)((p[i] >> shift & 15) - 8);
+    return r;
+}
 /* sum + both positions' products of each lane with the two weights at w */
 EI_INLINE vi vp_dot(vi sum, vp v, const int16_t *w) {
     EACH sum.v[i] += v.v[2 * i] * w[0] + v.v[2 * i + 1] * w[1];
@@ -31,7 +37,7 @@ EI_INLINE vi vp_dot(vi sum, vp v, const int16_t *w) {
 
 /* Lanes in -32768 .. 32767 become 16 words. */
 EI_INLINE void vi_to_s16(int16_t *p, vi a) { EACH p[i] = (int16_t)a.v[i]; }
-/* 16 words: out = (a*b + 2^14) >> 15; a and b are in 0 .. 32767 */
+/* 16 words: out = (a*b + 2^14) >> 15; a is in 0 .. 32767, b in -32767 .. 32767 */
 EI_INLINE void words_scaled(int16_t *out, const int16_t *a, const int16_t *b) {
     EACH out[i] = (int16_t)((a[i] * b[i] + 16384) >> 15);
 }

@@ -56,7 +56,7 @@ static uint8_t *values_at(const ei_kv *kv, int32_t page, size_t unit) {
 /* The rows computed together, and the blocks of 16 positions that at least one of them sees. */
 typedef struct {
     int32_t key_dim, value_dim;
-    size_t query_words;
+    size_t query_words, value_pair;                          /* value_pair: bytes of codes of two positions */
     int32_t low[EI_ATTENTION_ROWS], high[EI_ATTENTION_ROWS]; /* row r sees low .. high-1 of the chunk */
     int32_t n_blocks;
     int32_t start[EI_CHUNK_BLOCKS];
@@ -141,7 +141,7 @@ static void softmax_row(const attention_tile *t, int32_t r, const ei_attention_r
 /* -- one tile of rows over one chunk -------------------------------------------------------- */
 
 #include "attention_float_template.h"
-#include "attention_q8_template.h"
+#include "attention_codes_template.h"
 
 /* Rows row .. row+n_rows of the call. */
 EI_INLINE void attend(int n_rows, int type, attention_tile *t, const ei_attention_rows *rows, int32_t row,
@@ -155,7 +155,7 @@ EI_INLINE void attend(int n_rows, int type, attention_tile *t, const ei_attentio
     if (ei_float_bytes(type))
         score_floats(n_rows, type, t, q, scores);
     else
-        score_q8(n_rows, t, q, scores);
+        score_codes(n_rows, type, t, q, scores);
     for (int32_t r = 0; r < n_rows; r++) {
         m[row + r] = -INFINITY;
         l[row + r] = 0;
@@ -166,7 +166,7 @@ EI_INLINE void attend(int n_rows, int type, attention_tile *t, const ei_attentio
     if (ei_float_bytes(type))
         weigh_floats(n_rows, type, t, scores, o);
     else
-        weigh_q8(n_rows, t, l + row, scores, o);
+        weigh_codes(n_rows, type, t, l + row, scores, o);
 }
 
 /* -- any number of rows --------------------------------------------------------------------- */
@@ -191,7 +191,8 @@ typedef void (*attend_fn)(attention_tile *t, const ei_attention_rows *rows, int3
 #define TILE(n)                                                                                                        \
     TILE_OF(attend_f32_##n, n, EI_KV_F32)                                                                              \
     TILE_OF(attend_f16_##n, n, EI_KV_F16)                                                                              \
-    TILE_OF(attend_q8_##n, n, EI_KV_Q8_0)
+    TILE_OF(attend_q8_##n, n, EI_KV_Q8_0)                                                                              \
+    TILE_OF(attend_q4_##n, n, EI_KV_Q4_0)
 EI_ATTENTION_TILES(TILE)
 #undef TILE
 
@@ -206,11 +207,14 @@ static int32_t tile_rows(int32_t n) {
 
 void EI_FN(attention_chunk)(const ei_attention_rows *rows, int32_t chunk, float *m, float *l, float *o,
                             float *scratch) {
-#define TILE(n) [n] = {attend_f32_##n, attend_f16_##n, attend_q8_##n},
+#define TILE(n) [n] = {attend_f32_##n, attend_f16_##n, attend_q8_##n, attend_q4_##n},
     static const attend_fn attend_of[][EI_N_KV_TYPES] = {EI_ATTENTION_TILES(TILE)};
 #undef TILE
     const ei_kv *kv = rows->kv;
-    attention_tile t = {.key_dim = kv->key_dim, .value_dim = kv->value_dim, .query_words = ei_query_words(kv)};
+    attention_tile t = {.key_dim = kv->key_dim,
+                        .value_dim = kv->value_dim,
+                        .query_words = ei_query_words(kv),
+                        .value_pair = ei_value_pair(kv)};
     for (int32_t row = 0; row < rows->n_rows;) {
         int32_t n = tile_rows(rows->n_rows - row);
         attend_of[n][kv->type](&t, rows, row, chunk, m, l, o, scratch);
@@ -222,13 +226,13 @@ void EI_FN(attention_query)(const ei_kv *kv, const float *q, float scale, float 
     if (ei_float_bytes(kv->type))
         prepare_floats(kv->key_dim, q, scale, out);
     else
-        prepare_q8(kv->key_dim, q, scale, out);
+        prepare_codes(kv->type, kv->key_dim, q, scale, out);
 }
 
 typedef void (*store_fn)(const ei_kv *kv, uint8_t *keys, uint8_t *values, int32_t lane, const float *k, const float *v);
 
 void EI_FN(kv_store)(const ei_kv *kv, int32_t page, int32_t slot, const float *k, const float *v) {
-    static const store_fn store_of[EI_N_KV_TYPES] = {store_f32, store_f16, store_q8};
+    static const store_fn store_of[EI_N_KV_TYPES] = {store_f32, store_f16, store_q8, store_q4};
     for (int32_t h = 0; h < kv->n_kv_heads; h++) {
         size_t unit = (size_t)h * (EI_PAGE_LEN / 16) + (size_t)slot / 16;
         store_of[kv->type](kv, keys_at(kv, page, unit), values_at(kv, page, unit), slot % 16, k, v);

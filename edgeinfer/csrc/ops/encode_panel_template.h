@@ -88,8 +88,8 @@ EI_INLINE vf round_scale(vf scale, uint16_t bits[EI_LANES]) {
     return round_f16(vf_select_ge(vf_set(0.0f), magnitude, scale, raised), bits);
 }
 
-/* An error in a column counts as much as the column. Errors of large values count no more than others: that would
- * cost accuracy in whole models as well. */
+/* An error in a column counts as much as the column. Errors of large values count no more than others: in Q4_K_M that
+ * lost more in a whole model (benchmarks/RESULTS.md, Encoders). */
 EI_INLINE void weigh(panel *p, int n, const float *importance) {
     for (int k = 0; k < n; k++) vf_store(p->w[k], vf_set(importance ? importance[k] : 1.0f));
 }

@@ -3,13 +3,15 @@
     python -m benchmarks.quantized_files model-f16.gguf --peer-python PATH
     python -m benchmarks.quantized_files big-f16.gguf --peer-python PATH --compare --no-run
 
-`cpu` is the processor time of the whole process, start included, `peak` its most resident memory;
-with --compare the peer's quantizer makes the same recipe, the sides taking turns. `wrote` is what
-the peer completes the prompt with, greedily, from our file.
+`wall` runs until the file is on the disk, `cpu` is the processor time of the whole process, start
+included, `peak` its most resident memory; with --compare the peer makes the same recipe,
+the sides taking turns, and `faster` is the median of the peer's time by ours. `wrote` is what the
+peer completes the prompt with, greedily, from our file.
 """
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -60,10 +62,11 @@ def main() -> None:
     parser.add_argument("--threads", "-t", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where files go (default: a temporary one)")
     parser.add_argument("--compare", action="store_true", help="quantize with the peer as well")
+    parser.add_argument("--repeat", type=int, default=1, help="times that each side does it")
     parser.add_argument("--no-run", action="store_true", help="do not run the files")
     args = parser.parse_args()
-    print("| recipe | MB | cpu s | peak MB | peer: cpu s | peak MB | cpu ratio | peer wrote |")
-    print("|:--|--:|--:|--:|--:|--:|--:|:--|")
+    print("| recipe | MB | wall s, cpu s, peak MB | peer's | faster: wall | cpu | peer wrote |")
+    print("|:--|--:|--:|--:|--:|--:|:--|")
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         target = Path(folder) / "out.gguf"
         for recipe in args.recipes:
@@ -73,24 +76,45 @@ def main() -> None:
 def _row(args: argparse.Namespace, recipe: str, target: Path) -> str:
     source, threads = str(args.source.absolute()), str(args.threads)
     command = [sys.executable, "-m", "edgeinfer.cli", "quantize", source, str(target), recipe]
-    ours = run([*command, "-t", threads, "--force", "--allow-requantize"])
-    cells = [recipe, f"{target.stat().st_size / 1e6:.1f}", *_cells(ours)]
-    wrote = ""
-    if not args.no_run:
-        command = [args.peer_python, "benchmarks/start_peer.py", str(target), PROMPT]
-        wrote = repr(run([*command, threads, str(N_TOKENS)]).output)
-    theirs = None
+    command += ["-t", threads, "--force", "--allow-requantize"]
+    file_type = str(RECIPES[recipe].file_type)
+    peer = [args.peer_python, "benchmarks/quantize_peer.py", source, str(target)]
+    ours, theirs = [], []
+    for _ in range(args.repeat):
+        if args.compare:
+            theirs.append(until_on_disk([*peer, file_type, threads], target))
+        ours.append(until_on_disk(command, target))
+    cells = [recipe, f"{target.stat().st_size / 1e6:.1f}", _medians(ours)]
     if args.compare:
-        file_type = str(RECIPES[recipe].file_type)
-        command = [args.peer_python, "benchmarks/quantize_peer.py", source, str(target)]
-        theirs = run([*command, file_type, threads])
-    cells += _cells(theirs) if theirs else ["", ""]
-    cells += [f"{theirs.cpu_s / ours.cpu_s:.2f}" if theirs else "", wrote]
+        pairs = list(zip(theirs, ours, strict=True))
+        cells.append(_medians(theirs))
+        cells.append(f"{statistics.median(a.wall_s / b.wall_s for a, b in pairs):.2f}")
+        cells.append(f"{statistics.median(a.cpu_s / b.cpu_s for a, b in pairs):.2f}")
+    else:
+        cells += ["", "", ""]
+    if args.no_run:
+        cells.append("")
+    else:
+        command = [args.peer_python, "benchmarks/start_peer.py", str(target), PROMPT]
+        cells.append(repr(run([*command, threads, str(N_TOKENS)]).output))
     return "| " + " | ".join(cells) + " |"
 
 
-def _cells(took: Took) -> list[str]:
-    return [f"{took.cpu_s:.1f}", f"{took.peak_bytes / 1e6:.0f}"]
+def until_on_disk(command: list[str], target: Path) -> Took:
+    """Run a command that writes a file; its time ends when the disk has all of it."""
+    os.sync()
+    took = run(command)
+    start_s = time.perf_counter()
+    with target.open("rb+") as file:
+        os.fsync(file.fileno())
+    return took._replace(wall_s=took.wall_s + time.perf_counter() - start_s)
+
+
+def _medians(runs: list[Took]) -> str:
+    wall_s = statistics.median(took.wall_s for took in runs)
+    cpu_s = statistics.median(took.cpu_s for took in runs)
+    peak_bytes = statistics.median(took.peak_bytes for took in runs)
+    return f"{wall_s:.1f}, {cpu_s:.1f}, {peak_bytes / 1e6:.0f}"
 
 
 if __name__ == "__main__":

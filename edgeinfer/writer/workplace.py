@@ -6,7 +6,6 @@ its process lives: what a killed one left behind, the next writer of NAME remove
 
 import errno
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from edgeinfer.errors import InvalidParameterError, ResourceError
 from edgeinfer.loader.cache import is_running, publish, remove, try_lock
 from edgeinfer.loader.mapped import display
+from edgeinfer.writer.checksum import Checksum
 
 READ_BYTES = 4 << 20
 
@@ -83,22 +83,17 @@ def check_room(targets: Targets, n_bytes: int) -> None:
 
 
 class PartFile:
-    """A file that is being written, front to back; `checksum` is of all bytes so far.
-
-    The checksum (CRC-32) is against accidents of memory and disk, not against people.
-    """
+    """A file that is being written, front to back."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._descriptor = os.open(path, flags, 0o666)
         self.path = path
-        self.n_bytes = 0
-        self.checksum = 0
+        self._written = Checksum()
 
     def write(self, data: memoryview) -> None:
         """Append bytes."""
-        self.checksum = zlib.crc32(data, self.checksum)
-        self.n_bytes += len(data)
+        self._written.update(data)
         while data:
             data = data[os.write(self._descriptor, data) :]
 
@@ -117,16 +112,16 @@ class PartFile:
 
     def verify(self) -> None:
         """Read the file again. Raises ResourceError if it is not what was written."""
-        found, n_bytes = 0, 0
+        written, found = self._written, Checksum()
         buffer = bytearray(READ_BYTES)
         with open(self.path, "rb", buffering=0) as file:
             while n := file.readinto(buffer):
-                found = zlib.crc32(memoryview(buffer)[:n], found)
-                n_bytes += n
-        if (n_bytes, found) != (self.n_bytes, self.checksum):
+                found.update(memoryview(buffer)[:n])
+        if (found.n_bytes, found.value) != (written.n_bytes, written.value):
             raise ResourceError(
-                f"{display(self.path)}: reads back as {n_bytes} bytes with checksum {found:08x} "
-                f"(written: {self.n_bytes}, {self.checksum:08x}); the disk or the memory is faulty"
+                f"{display(self.path)}: reads back as {found.n_bytes} bytes with checksum "
+                f"{found.value:08x} (written: {written.n_bytes}, {written.value:08x}); the disk or "
+                "the memory is faulty"
             )
 
 

@@ -235,8 +235,17 @@ def test_a_source_that_changes_meanwhile_is_refused(source, target, tmp_path):
 
 
 def test_what_is_written_is_read_again(source, target, monkeypatch):
-    numbers = iter(range(1 << 30))
-    monkeypatch.setattr(workplace.zlib, "crc32", lambda data, before=0: next(numbers))
+    sync = workplace.PartFile.sync
+
+    def sync_to_faulty_disk(part):
+        sync(part)
+        with part.path.open("rb+") as file:
+            file.seek(-1, 2)
+            last = file.read(1)[0]
+            file.seek(-1, 2)
+            file.write(bytes([last ^ 1]))
+
+    monkeypatch.setattr(workplace.PartFile, "sync", sync_to_faulty_disk)
     with pytest.raises(ResourceError, match="reads back as"):
         quantize(source, target, "F16")
     assert not target.exists()

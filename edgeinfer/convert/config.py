@@ -1,7 +1,8 @@
 """Read config.json: typed answers about a model's configuration, with errors that name the key.
 
-Knows where writers of different ages put things: values under `text_config`, RoPE at the top, in
-`rope_scaling`, or in `rope_parameters`, once or once a layer type. Decides nothing by itself.
+Knows where writers of different ages put things: values under `text_config`, sizes under GPT-2's
+names, RoPE at the top, in `rope_scaling`, or in `rope_parameters`, once or once a layer type.
+Decides nothing by itself.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,15 @@ MOST_LAYERS = 1024
 FULL, SLIDING = "full_attention", "sliding_attention"
 # What transformers calls layer types, by the names that older configurations have.
 _LAYER_TYPES = {"attention": FULL, "mamba": "linear_attention"}
+# What GPT-2's configuration, and those made after it, call what all others agree about.
+_NAMES = {
+    "n_embd": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "n_layer": "num_hidden_layers",
+    "n_positions": "max_position_embeddings",
+    "activation_function": "hidden_act",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +121,7 @@ def read_config(folder: Path) -> Config:
     if isinstance(inner, dict):
         tied = {"tie_word_embeddings": raw.get("tie_word_embeddings")}
         raw = {key: value for key, value in (tied | raw | inner).items() if value is not None}
+    raw = {name: raw[old] for old, name in _NAMES.items() if old in raw} | raw
     return Config(names[0], raw, Metadata(_scalars(raw), where=where))
 
 

@@ -202,6 +202,19 @@ def _starcoder2(c: Config) -> Keys:
     return keys + rope_keys(c, rope_of(c, theta=10000.0))
 
 
+def _gpt2(c: Config) -> Keys:
+    c.expect("hidden_act", "gelu_new", "gelu_pytorch_tanh")
+    c.expect("scale_attn_weights", True, default=True)
+    c.expect("scale_attn_by_inverse_layer_idx", False, default=False)
+    n_ff = c.values.integer("intermediate_size", 4 * c.values.integer("hidden_size"), least=1)
+    return base_keys(c, eps="layer_norm_epsilon", n_ff=n_ff, layer_norm=True)
+
+
+def _rows_first(weights: Weights, c: Config) -> Weights:
+    """Turn a matrix of (input, output) into one of (output, input); leave a bias."""
+    return transposed(weights) if len(weights.shape) == 2 else weights
+
+
 def _phi2(c: Config) -> Keys:
     c.expect("hidden_act", "gelu_new")
     c.expect("qk_layernorm", False, default=False)
@@ -320,6 +333,17 @@ FAMILIES: dict[str, Family] = {
     "Qwen3_5ForConditionalGeneration": _QWEN35,
     "Qwen3_5MoeForCausalLM": _QWEN35MOE,
     "Qwen3_5MoeForConditionalGeneration": _QWEN35MOE,
+    "GPT2LMHeadModel": Family(
+        "gpt2",
+        _gpt2,
+        renames=((r"^(?=h\.|wte\.|wpe\.|ln_f\.)", "transformer."),),
+        changes=(
+            ("attn_qkv", _rows_first),
+            ("attn_output", _rows_first),
+            ("ffn_*", _rows_first),
+        ),
+        left_out=r"(transformer\.)?h\.\d+\.attn\.bias$",
+    ),
     "GptOssForCausalLM": Family(
         "gpt-oss",
         _gpt_oss,

@@ -39,7 +39,7 @@ enum { EI_ROWS_TOKENS = 0, EI_ROWS_WANTED = 1 };
 enum { EI_UNLIMITED = 0x7fffffff };
 
 /* What one op does to every row r of its values (v = value, w = weight, c = vector; -1: absent).
- *   EMBED      v.out0 = scale * row tokens[r] of w0
+ *   EMBED      v.out0 = scale * a row of w0: fn 0, of the token; 1, of its position; 2, dim[0] for all
  *   GATHER     v.out0 = v.in0 at the wanted rows
  *   NORM       x = v.in0; if v.in1: x = x + (c0 ? rms(v.in1)*c0 : v.in1); v.out0 = x; h = c1 ? rms(x)*c1 : x;
  *              v.out1 = h; acts_out = quantized h

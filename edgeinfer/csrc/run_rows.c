@@ -5,8 +5,9 @@
 static void embed_row(ei_exec *e, const ei_op *op, int32_t row) {
     const ei_weight *w = &e->weights.at[op->weight[0]];
     float *y = row_of(e, op->out[0], row);
+    const int32_t ids[] = {e->batch->tokens[row], e->batch->positions[row], op->dim[0]};
     size_t row_bytes = ei_row_bytes(w->format, w->n_columns);
-    ei_decode_row(w->format, w->file + (size_t)e->batch->tokens[row] * row_bytes, w->n_columns, y);
+    ei_decode_row(w->format, w->file + (size_t)ids[op->fn] * row_bytes, w->n_columns, y);
     if (op->scale != 1.0f) e->kernels->scale(y, op->scale, 0.0f, y, w->n_columns);
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.errors import BackendError, InvalidParameterError
+from edgeinfer.program.check import check_length
 from edgeinfer.program.program import Program
 from edgeinfer.quant.imatrix import Sums
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
@@ -225,8 +226,8 @@ class Backend(Protocol):
         row in float64; the logits stay the same.
 
         Raises UnsupportedModelError if the backend lacks an op or a format, MissingTensorError if
-        the tensors do not answer the program, ResourceError if memory does not suffice,
-        CancelledError soon after `cancel.set()`.
+        the tensors do not answer the program, InvalidParameterError if the limits do not,
+        ResourceError if memory does not suffice, CancelledError soon after `cancel.set()`.
         """
         ...
 
@@ -298,6 +299,16 @@ def check_page(
         raise _bad_page("positions", n_positions, f"0 to {PAGE_LEN}")
     if data is not None and (data.dtype != np.uint8 or data.shape != (page_bytes,)):
         raise _bad_page("data", f"{data.dtype} {data.shape}", f"uint8 ({page_bytes},)")
+
+
+def check_limits(program: Program, limits: Limits) -> None:
+    """Raise InvalidParameterError unless a program's sequences can be as long as the limits say."""
+    check_length(limits.n_ctx, program.n_positions)
+    if program.takes_whole_sequences and limits.n_batch < limits.n_ctx:
+        raise InvalidParameterError(
+            f"limits: n_batch: found {limits.n_batch} (need at least n_ctx={limits.n_ctx}): this "
+            "model looks ahead, so a step takes a sequence whole"
+        )
 
 
 def check_batch(

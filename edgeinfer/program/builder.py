@@ -12,6 +12,7 @@ import numpy as np
 from edgeinfer.program import ops
 from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import Score
+from edgeinfer.program.ops_rowwise import EmbedIds
 from edgeinfer.program.program import Constant, Program
 from edgeinfer.program.rope import RopeTable
 from edgeinfer.program.states import Conv, Delta, Kv, Recurrent
@@ -88,11 +89,20 @@ class Builder:
     def _emit(self, op: ops.Op) -> None:
         self._ops.append(op)
 
-    def embed(self, name: str, n_rows: int, width: int, *, scale: float = 1.0) -> Value:
-        """Look the step's tokens up in a table."""
+    def embed(
+        self,
+        name: str,
+        n_rows: int,
+        width: int,
+        *,
+        ids: EmbedIds = "tokens",
+        row: int = 0,
+        scale: float = 1.0,
+    ) -> Value:
+        """Look the step's tokens, or their positions, up in a table, or one row for all."""
         out = self.value(width, Rows.TOKENS)
         table = WeightRef(f"{name}.weight", (n_rows, width), Use.TABLE)
-        self._emit(ops.Embed(table, out, scale=scale))
+        self._emit(ops.Embed(table, out, ids, row, scale))
         return out
 
     def rms_norm(self, x: Value, name: str | None, eps: float, *, groups: int = 1) -> Value:

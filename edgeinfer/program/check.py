@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from edgeinfer.errors import MissingTensorError, ModelFormatError
+from edgeinfer.errors import InvalidParameterError, MissingTensorError, ModelFormatError
 from edgeinfer.program.op import Op
 from edgeinfer.program.ops import (
     STATE_WRITERS,
@@ -51,6 +51,15 @@ def check_structure(
                 raise _fail(f"op {op.NAME}: constant {ref.index} of {ref.length}: no such constant")
     _check_states(ops, states)
     _check_selection(ops)
+
+
+def check_length(n_ctx: int, n_positions: int | None) -> None:
+    """Raise InvalidParameterError unless every position of a sequence has a row of its own."""
+    if n_positions is not None and n_ctx > n_positions:
+        raise InvalidParameterError(
+            f"n_ctx: found {n_ctx} (need at most {n_positions}): this model has learned a vector "
+            "for each position, and none for later ones"
+        )
 
 
 def _check_values(ops: Sequence[Op], outputs: Mapping[str, Value]) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgeinfer.program.check import check_structure, check_tensors
+from edgeinfer.program.check import check_length, check_structure, check_tensors
 from edgeinfer.program.op import Op
-from edgeinfer.program.ops import Attention
+from edgeinfer.program.ops import Attention, Embed
 from edgeinfer.program.printing import print_program
 from edgeinfer.program.states import Kv, Recurrent, State
 from edgeinfer.program.values import ConstantRef, Value, WeightRef
@@ -28,7 +28,8 @@ class Program:
 
     `outputs` names the results: `logits` `[R, n_vocab]`. `n_ctx` is the longest sequence the
     program serves (it chose the RoPE table), `n_ctx_train` the length the model was trained for.
-    Construction raises ModelFormatError where the ops do not fit together.
+    Construction raises ModelFormatError where the ops do not fit together, InvalidParameterError
+    where `n_ctx` exceeds the positions that a table has rows for.
     """
 
     arch: str
@@ -48,6 +49,7 @@ class Program:
         kvs = tuple(state for state in self.states if isinstance(state, Kv))
         object.__setattr__(self, "kvs", kvs)
         check_structure(self.ops, self.states, self.outputs, [c.values for c in self.constants])
+        check_length(self.n_ctx, self.n_positions)
 
     def kv(self, id: int) -> Kv:
         """Return the KV an op's `kv` attribute names."""
@@ -88,6 +90,12 @@ class Program:
         """Whether every step must hold its sequences from their first token to their last."""
         ahead = any(op.reach[1] != 0 for op in self.attentions())
         return ahead or any(kv.kind == "step" for kv in self.kvs)
+
+    @property
+    def n_positions(self) -> int | None:
+        """Rows of the shortest table of positions, beyond which nothing runs; None without one."""
+        tables = (op.table for op in self.ops if isinstance(op, Embed) and op.ids == "pos")
+        return min((table.shape[0] for table in tables), default=None)
 
     @property
     def window(self) -> int:

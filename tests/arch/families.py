@@ -233,6 +233,18 @@ ROWS: dict[str, Row] = {
         {"sliding_window": 40, "rope_parameters": rope("default", 1e5)},
         peer=False,  # it has no window
     ),
+    "gpt2": Row(
+        "gpt2",
+        "GPT2",
+        {
+            "num_key_value_heads": 4,
+            "n_embd": 64,
+            "n_head": 4,
+            "n_inner": 96,
+            "n_layer": 2,
+            "n_positions": 256,
+        },
+    ),
     "phi2": Row("phi2", "Phi", {"rope_parameters": rope(partial_rotary_factor=0.5)}),
     "stablelm": Row("stablelm", "StableLm", {"use_qkv_bias": True, "rope_parameters": PART}),
     "stablelm, parallel": Row(

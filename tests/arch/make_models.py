@@ -36,7 +36,8 @@ def made(row: Row) -> Any:
     config = getattr(transformers, f"{config_name or name}Config")(**SIZES | row.config)
     config._attn_implementation = "eager"
     config._experts_implementation = "eager"
-    model = getattr(transformers, f"{name}ForCausalLM")(config).eval().float()
+    classes = (getattr(transformers, name + end, None) for end in ("ForCausalLM", "LMHeadModel"))
+    model = next(filter(None, classes))(config).eval().float()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn_like(parameter)

@@ -29,6 +29,7 @@ class Style:
     """What families differ in beside heads and MLP.
 
     Attributes:
+        positions: whether embeddings of the tokens' positions are added to theirs.
         layer_norm: whether norms take the mean away; else they are root mean squares.
         parallel: whether the MLP reads what attention reads, instead of what it left.
         norm_before: whether attention and MLP read normalized rows.
@@ -40,6 +41,7 @@ class Style:
         logits_cap: their soft cap, 0 for none.
     """
 
+    positions: bool = False
     layer_norm: bool = False
     parallel: bool = False
     norm_before: bool = True
@@ -79,6 +81,8 @@ def decoder(b: Builder, hp: Hyper, plan: Sequence[Heads], mlp: Mlp, style: Style
         return (b.layer_norm if style.layer_norm else b.rms_norm)(x, name, hp.eps)
 
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd, scale=style.embed_by)
+    if style.positions:
+        x = b.add(x, b.embed("position_embd", hp.n_ctx_train, hp.n_embd, ids="pos"))
     for il, heads in enumerate(plan):
         layer = f"blk.{il}"
         h = norm(x, f"{layer}.attn_norm") if style.norm_before else x

@@ -14,6 +14,7 @@ from edgeinfer.kernels.backend import (
     Footprint,
     Limits,
     Progress,
+    check_limits,
 )
 from edgeinfer.kernels.jit.memory import KV_NUMBERS
 from edgeinfer.program.program import Program
@@ -49,6 +50,7 @@ class JitBackend:
 
         Raises UnsupportedModelError for an op, a format or a KV type that is not there.
         """
+        check_limits(program, limits)
         _check_kv_type(limits)
         if observe:
             raise UnsupportedModelError(
@@ -68,6 +70,7 @@ class JitBackend:
 
     def measure(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> Footprint:
         """Count weights where they lie, pages, and values as if none shared its memory."""
+        check_limits(program, limits)
         _check_kv_type(limits)
         size = np.dtype(KV_NUMBERS[limits.kv_type]).itemsize
         widths = [value.width for op in program.ops for value in op.writes()]

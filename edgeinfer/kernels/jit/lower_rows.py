@@ -12,12 +12,12 @@ from edgeinfer.quant.decode import decode
 
 
 def embed(op: ops.Embed, source: Source) -> Run:
-    if op.ids != "tokens":
-        raise refuse(f"embed of {op.ids!r}")
     table, out, by = source.tensors[op.table.name], source.values[op.out.id], np.float32(op.scale)
 
     def run(step: Step) -> None:
-        found = decode(table, step.batch.tokens)
+        batch = step.batch
+        one = np.full(len(batch.tokens), op.row, np.int32)
+        found = decode(table, {"tokens": batch.tokens, "pos": batch.positions, "row": one}[op.ids])
         if by != 1:
             found *= by
         out[: len(found)] = found

@@ -18,6 +18,7 @@ from edgeinfer.kernels.backend import (
     Footprint,
     Limits,
     Progress,
+    check_limits,
 )
 from edgeinfer.kernels.native import isa, packed
 from edgeinfer.kernels.native.executable import NativeExecutable
@@ -130,6 +131,7 @@ class _Build:
     ) -> None:
         from edgeinfer.kernels.native._native import ffi, lib
 
+        check_limits(program, limits)
         self.ffi, self.lib = ffi, lib
         self.program, self.tensors, self.limits = program, tensors, limits
         self.ready = ready

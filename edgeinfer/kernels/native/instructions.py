@@ -7,9 +7,10 @@ program: `lower.py` makes them from one, `place.py` gives them storage.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import get_args
 
 from edgeinfer.program.ops import Route
-from edgeinfer.program.ops_rowwise import FUNCTIONS
+from edgeinfer.program.ops_rowwise import FUNCTIONS, EmbedIds
 from edgeinfer.program.states import Recurrent
 from edgeinfer.program.values import Rows
 
@@ -44,6 +45,9 @@ class Kind(IntEnum):
     DELTA = 21
     CENTER = 22
 
+
+# Numbered as in csrc/edgeinfer.h.
+IDS: tuple[EmbedIds, ...] = get_args(EmbedIds)
 
 # Numbered as in csrc/kernels.h.
 GATES = (*FUNCTIONS, "swiglu_oai")

@@ -1,7 +1,7 @@
 """Lower what works on rows alone: lookups, and functions of each element."""
 
 from edgeinfer.errors import UnsupportedModelError
-from edgeinfer.kernels.native.instructions import GATES, Instruction, Kind
+from edgeinfer.kernels.native.instructions import GATES, IDS, Instruction, Kind
 from edgeinfer.kernels.native.lowering import Lowering
 from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows, Split
 from edgeinfer.program.ops_rowwise import FUNCTIONS
@@ -11,16 +11,15 @@ MOST_PIECES = 3  # the outputs of one `ei_op`
 
 
 def embed(lowering: Lowering, i: int, op: Embed) -> None:
-    """Lower the lookup of the tokens' rows."""
-    if op.ids != "tokens":
-        raise UnsupportedModelError(f"native backend: embed of {op.ids!r} is not implemented")
+    """Lower a lookup: of the tokens' rows, of their positions', of one row for all."""
     lowering.emit(
         Instruction(
             Kind.EMBED,
             op.out.rows,
             outputs=(lowering.buffer(op.out),),
             weights=(op.table.name,),
-            scalars={"scale": op.scale},
+            dims=(op.row,),
+            scalars={"fn": IDS.index(op.ids), "scale": op.scale},
         )
     )
 

@@ -19,6 +19,7 @@ from edgeinfer.kernels.backend import (
     PageBytes,
     Progress,
     check_batch,
+    check_limits,
     check_page,
 )
 from edgeinfer.kernels.reference.compile import Source, compile_op
@@ -176,6 +177,7 @@ class ReferenceBackend:
     ) -> ReferenceExecutable:
         """Make the program runnable; weights are decoded at their first use."""
         program.validate(tensors)
+        check_limits(program, limits)
         if "logits" not in program.outputs:
             raise UnsupportedModelError(
                 f"reference backend: architecture '{program.arch}' has no logits (need them)"
@@ -187,6 +189,7 @@ class ReferenceBackend:
 
     def measure(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> Footprint:
         """Count decoded weights, float32 pages, and values as if all lived to the end."""
+        check_limits(program, limits)
         pages = [make_pages(kv, 1) for kv in program.kvs]
         widths = [value.width for op in program.ops for value in op.writes()]
         return Footprint(

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 
+from edgeinfer.arch.shared.pooling import POOLINGS, TYPE
 from edgeinfer.arch.shared.unused import check_all_used
 from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
-from edgeinfer.program.program import Program
+from edgeinfer.program.program import Pooling, Program
 from edgeinfer.quant.tensor import Tensor
 
 MAX_CTX = (1 << 31) - 1
@@ -22,8 +23,17 @@ def supported() -> tuple[str, ...]:
     return tuple(sorted(name.replace("_", "-") for name in names))
 
 
-def build_program(metadata: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
+def build_program(
+    metadata: Metadata,
+    tensors: Mapping[str, Tensor],
+    *,
+    n_ctx: int,
+    pooling: Pooling | None = None,
+) -> Program:
     """Build the program of a model, for sequences of up to `n_ctx` tokens.
+
+    `pooling` replaces what the file says of itself: a model that writes text can be read for
+    embeddings, an encoder for the rows of its tokens.
 
     Reads shapes and a few RoPE vectors, no matrix; every tensor is checked before it returns.
     Raises UnsupportedModelError for an unknown architecture, ModelFormatError for a
@@ -36,6 +46,11 @@ def build_program(metadata: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: i
             f"{metadata.where}: architecture {metadata.arch[:64]!r} (need one of "
             f"{', '.join(supported())}): this version of edgeinfer cannot run this kind of model"
         )
+    if pooling is not None:
+        if pooling not in POOLINGS:
+            known = ", ".join(POOLINGS)
+            raise InvalidParameterError(f"pooling: found {pooling!r} (need one of {known})")
+        metadata = metadata.replaced(TYPE, POOLINGS.index(pooling))
     module = import_module(f"{__name__}.{metadata.arch.replace('-', '_')}")
     program: Program = module.build(metadata, tensors, n_ctx=n_ctx)
     program.validate(tensors, where=metadata.where)

@@ -151,6 +151,7 @@ class Executable(Protocol):
     """A program compiled over one model's weights, with its own KV pages and state."""
 
     n_vocab: int
+    n_out: int  # numbers in a row of the result, as of `Program`
     n_threads: int
     n_threads_batch: int
     weights_bytes: int
@@ -162,8 +163,9 @@ class Executable(Protocol):
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step and return the logits of the wanted rows, `(R, n_vocab)` float32.
 
-        The array is a view valid until the next run. Raises InvalidParameterError before any work
-        if the batch breaks a limit, CancelledError soon after `cancel.set()`.
+        Of a program that pools, one row a sequence, `(S, n_out)`; see `Program`. The array is a
+        view valid until the next run. Raises InvalidParameterError before any work if the batch
+        breaks a limit, CancelledError soon after `cancel.set()`.
         """
         ...
 

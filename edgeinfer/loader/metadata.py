@@ -67,6 +67,11 @@ class Metadata(Mapping[str, Value]):
         """Return the key with the architecture in front if it begins with a dot."""
         return self.arch + key if key.startswith(".") else key
 
+    def replaced(self, key: str, value: Value) -> "Metadata":
+        """Return the same metadata with another value of a key."""
+        values = self._values | {self.full_key(key): value}
+        return Metadata(values, where=self._where, types=self._types)
+
     def type_name(self, key: str) -> str:
         """Return GGUF's name of a value's type: "u32", "str[49152]"; "" if not from a file."""
         return self._types.get(self.full_key(key), "")

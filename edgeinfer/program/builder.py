@@ -12,10 +12,10 @@ import numpy as np
 from edgeinfer.program import ops
 from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import Score
-from edgeinfer.program.ops_rowwise import EmbedIds
-from edgeinfer.program.program import Constant, Program
+from edgeinfer.program.ops_rowwise import EmbedIds, PoolKind
+from edgeinfer.program.program import Constant, Pooling, Program
 from edgeinfer.program.rope import RopeTable
-from edgeinfer.program.states import Conv, Delta, Kv, Recurrent
+from edgeinfer.program.states import Conv, Delta, Kv, KvKind, Recurrent
 from edgeinfer.program.values import ConstantRef, Rows, Use, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
@@ -47,6 +47,7 @@ class Builder:
         self._kvs: list[Kv] = []
         self._recurrent: list[Recurrent] = []
         self._outputs: dict[str, Value] = {}
+        self._pooling: Pooling | None = None
 
     def has(self, name: str) -> bool:
         """Tell whether the file has the tensor `name` (with its suffix)."""
@@ -80,10 +81,11 @@ class Builder:
         *,
         window: int = 0,
         v_is_prefix: bool = False,
+        kind: KvKind = "paged",
     ) -> int:
-        """Declare a paged KV and return its id."""
+        """Declare a KV and return its id."""
         id = len(self._kvs)
-        self._kvs.append(Kv(id, n_kv_heads, key_dim, value_dim, window, v_is_prefix))
+        self._kvs.append(Kv(id, n_kv_heads, key_dim, value_dim, window, v_is_prefix, kind))
         return id
 
     def _emit(self, op: ops.Op) -> None:
@@ -203,6 +205,18 @@ class Builder:
         self._emit(ops.SelectRows(x, out))
         return out
 
+    def pool(self, x: Value, kind: PoolKind) -> Value:
+        """Make one row of each sequence's."""
+        out = self.value(x.width, Rows.SEQUENCES)
+        self._emit(ops.Pool(x, out, kind))
+        return out
+
+    def softmax(self, x: Value) -> Value:
+        """Turn each row into shares of 1."""
+        out = self.value(x.width, x.rows)
+        self._emit(ops.Softmax(x, out))
+        return out
+
     def act(self, x: Value, fn: ops.Fn) -> Value:
         """Apply an activation."""
         out = self.value(x.width, x.rows)
@@ -274,9 +288,10 @@ class Builder:
         self._emit(ops.Combine(y, w, out))
         return out
 
-    def output(self, name: str, value: Value) -> None:
-        """Name a result of the program."""
+    def output(self, name: str, value: Value, *, pooling: Pooling | None = None) -> None:
+        """Name the result of the program, and what it is of; see `Program`."""
         self._outputs[name] = value
+        self._pooling = pooling
 
     def finish(self, sizes: Sizes) -> Program:
         """Return the program; its construction checks that the ops fit together."""
@@ -291,4 +306,5 @@ class Builder:
             n_layers=sizes.n_layers,
             n_ctx=sizes.n_ctx,
             n_ctx_train=sizes.n_ctx_train,
+            pooling=self._pooling,
         )

@@ -87,6 +87,8 @@ class Attention(Op):
         self.need(self.scale > 0, "scale", self.scale, "above 0")
         self.need(self.softcap >= 0, "softcap", self.softcap, "0 or more")
         self.need(self.window >= 0, "window", self.window, "0 or more")
+        looks_back = self.window > 0 and self.window_kind == "past"
+        self.need(not looks_back or self.mask == "causal", "mask", self.mask, "causal in a window")
         self.need_groups(self.q, self.heads, "heads")
         self.need_groups(self.out, self.heads, "heads")
         self.need_shape("sinks", self.sinks, (self.heads,))

@@ -2,16 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
+from edgeinfer.errors import ModelFormatError
 from edgeinfer.program.check import check_length, check_structure, check_tensors
 from edgeinfer.program.op import Op
-from edgeinfer.program.ops import Attention, Embed
+from edgeinfer.program.ops import Attention, Embed, Pool
 from edgeinfer.program.printing import print_program
 from edgeinfer.program.states import Kv, Recurrent, State
 from edgeinfer.program.values import ConstantRef, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
+
+Pooling = Literal["none", "mean", "cls", "last", "rank"]
+_RESULTS: dict[Pooling | None, str] = {None: "logits", "rank": "scores"}  # "embedding" else
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,12 +29,24 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """One model's step, from token ids to its outputs.
+    """One model's step, from token ids to its result.
 
-    `outputs` names the results: `logits` `[R, n_vocab]`. `n_ctx` is the longest sequence the
-    program serves (it chose the RoPE table), `n_ctx_train` the length the model was trained for.
-    Construction raises ModelFormatError where the ops do not fit together, InvalidParameterError
-    where `n_ctx` exceeds the positions that a table has rows for.
+    `outputs` names the one result. A model that writes text gives `logits` `[R, n_vocab]`, a row
+    for each wanted token; its `pooling` is None. One that only reads says by `pooling` what it
+    gives:
+
+    - none: `embedding` `[R, n_out]`, a row for each wanted token;
+    - mean, cls, last: `embedding` of each sequence, from all its tokens, the first, or the last;
+    - rank: `scores` of each sequence, `n_out` of them.
+
+    Nothing is normalized. Where the result has a row for each sequence, want the last token of each
+    sequence and no other: rows come in the order in which the sequences stand in the step. Some
+    models need a sequence whole in one step, see `takes_whole_sequences`; of others, which pool the
+    last token, sequences may come in parts, and a cached beginning may be left out.
+
+    `n_ctx` is the longest sequence the program serves (it chose the RoPE table), `n_ctx_train` the
+    length the model was trained for. Construction raises ModelFormatError where the ops do not fit
+    together, InvalidParameterError where `n_ctx` exceeds the positions that a table has rows for.
     """
 
     arch: str
@@ -43,6 +60,7 @@ class Program:
     n_ctx: int
     n_ctx_train: int
     n_axes: int = 1  # rows of the positions: 1, or 3 to 4 for M-RoPE
+    pooling: Pooling | None = None
     kvs: tuple[Kv, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,6 +68,19 @@ class Program:
         object.__setattr__(self, "kvs", kvs)
         check_structure(self.ops, self.states, self.outputs, [c.values for c in self.constants])
         check_length(self.n_ctx, self.n_positions)
+        name = _RESULTS.get(self.pooling, "embedding")
+        if list(self.outputs) != [name]:
+            raise ModelFormatError(f"program: outputs {list(self.outputs)} (need '{name}')")
+
+    @property
+    def result(self) -> Value:
+        """The one output."""
+        return next(iter(self.outputs.values()))
+
+    @property
+    def n_out(self) -> int:
+        """Numbers in a row of the result: n_vocab, the size of an embedding, or of scores."""
+        return self.result.width
 
     def kv(self, id: int) -> Kv:
         """Return the KV an op's `kv` attribute names."""
@@ -89,7 +120,8 @@ class Program:
     def takes_whole_sequences(self) -> bool:
         """Whether every step must hold its sequences from their first token to their last."""
         ahead = any(op.reach[1] != 0 for op in self.attentions())
-        return ahead or any(kv.kind == "step" for kv in self.kvs)
+        pools = any(isinstance(op, Pool) for op in self.ops)
+        return ahead or pools or any(kv.kind == "step" for kv in self.kvs)
 
     @property
     def n_positions(self) -> int | None:

@@ -259,12 +259,6 @@ def test_attention_with_everything() -> None:
     np.testing.assert_allclose(found, expected.reshape(n, -1), atol=3e-6)
 
 
-def test_an_op_it_lacks_is_named() -> None:
-    pooled = Value(9, WIDTH, Rows.SEQUENCES)
-    with pytest.raises(UnsupportedModelError, match="op 'pool'"):
-        run(lambda w: ops.Pool(X0, pooled, "mean"))
-
-
 def test_a_convolution_that_looks_ahead_is_refused() -> None:
     taps = np.ones((WIDTH, 3))
     with pytest.raises(UnsupportedModelError, match="op 'conv1d' that looks ahead"):

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from edgeinfer.errors import (
     CancelledError,
     InvalidParameterError,
     ModelClosedError,
-    UnsupportedModelError,
 )
 from edgeinfer.kernels.backend import Batch, Cancel, Executable, Limits
 from edgeinfer.kernels.reference.backend import BACKEND
@@ -104,12 +102,3 @@ def test_sizes_and_progress_are_reported(tmp_path: Path) -> None:
     assert made.state_bytes == 2 * 8 * 64 * 2 * (24 + 24) * 4
     assert seen[-1][0] == decoded
     assert all(done <= total for done, total in seen)
-
-
-def test_a_program_without_logits_is_refused(tmp_path: Path) -> None:
-    metadata, arrays = tiny.llama()
-    with tiny.open_model(tmp_path, metadata, arrays) as file:
-        program: Any = build_program(file.metadata, file.tensors, n_ctx=256)
-        object.__setattr__(program, "outputs", {"embedding": program.outputs["logits"]})
-        with pytest.raises(UnsupportedModelError, match="no logits"):
-            BACKEND.compile(program, file.tensors, LIMITS)

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgeinfer.arch.shared.hyper import Hyper
+from edgeinfer.arch.shared.pooling import give
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.ops import Fn, GatedFn
-from edgeinfer.program.ops_mixing import Pairing
+from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import Score
 from edgeinfer.program.rope import RopeTable
 from edgeinfer.program.values import Use, Value, WeightRef
@@ -25,6 +26,8 @@ class Heads:
             or each head with weights of its own and without its mean.
         temperature: (beta, length) of a factor on queries that grows with the position.
         sinks: whether each head has a logit of its own that attends to nothing.
+        mask: whether a query sees what stands before it, or all.
+        window_kind: whether a window is behind it, or that far to both sides.
     """
 
     n_heads: int
@@ -40,6 +43,8 @@ class Heads:
     eps: float = 0.0
     temperature: tuple[float, int] | None = None
     sinks: bool = False
+    mask: Mask = "causal"
+    window_kind: WindowKind = "past"
 
 
 def heads_of(hp: Hyper, il: int, rope: RopeTable | None) -> Heads:
@@ -52,6 +57,7 @@ def heads_of(hp: Hyper, il: int, rope: RopeTable | None) -> Heads:
         scale=hp.key_dim**-0.5,
         rope=rope,
         eps=hp.eps,
+        mask="causal" if hp.causal else "full",
     )
 
 
@@ -110,12 +116,27 @@ def attend(b: Builder, q: Value, k: Value, v: Value, layer: str, heads: Heads) -
         k = b.rope(k, heads.rope, heads.n_kv_heads, pairing=heads.pairing)
     if heads.temperature is not None:
         q = b.scale(q, temp=heads.temperature)
-    kv = b.kv(heads.n_kv_heads, heads.key_dim, heads.value_dim, window=heads.window)
+    kv = b.kv(
+        heads.n_kv_heads,
+        heads.key_dim,
+        heads.value_dim,
+        window=heads.window,
+        kind="paged" if heads.mask == "causal" else "step",
+    )
     b.kv_store(k, v, kv)
     sinks = None
     if heads.sinks:
         sinks = WeightRef(f"{layer}.attn_sinks.weight", (heads.n_heads,), Use.VECTOR)
-    return b.attention(q, kv, heads.n_heads, scale=heads.scale, softcap=heads.softcap, sinks=sinks)
+    return b.attention(
+        q,
+        kv,
+        heads.n_heads,
+        scale=heads.scale,
+        softcap=heads.softcap,
+        mask=heads.mask,
+        window_kind=heads.window_kind,
+        sinks=sinks,
+    )
 
 
 def gated_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value:
@@ -159,9 +180,20 @@ def moe_block(b: Builder, x: Value, layer: str, experts: Experts, fn: GatedFn) -
     return b.combine(y, w)
 
 
-def head(b: Builder, x: Value, n_vocab: int, *, by: float = 1.0, cap: float = 0.0) -> None:
-    """Write the logits, from `output` or, where the file has none, from the tied `token_embd`."""
+def selects_rows(hp: Hyper) -> bool:
+    """Tell whether the last layer may leave out the rows that are not wanted."""
+    return hp.reading is None or hp.reading.kind is None
+
+
+def head(b: Builder, x: Value, hp: Hyper, *, by: float = 1.0, cap: float = 0.0) -> None:
+    """Write the logits, from `output` or, where the file has none, from the tied `token_embd`.
+
+    Of a model that only reads, write what it gives instead.
+    """
+    if hp.reading is not None:
+        give(b, x, hp.reading, eps=hp.eps)
+        return
     name = "output" if b.has("output.weight") else "token_embd"
-    logits = b.linear(x, name, n_vocab)
+    logits = b.linear(x, name, hp.n_vocab)
     plain = by == 1.0 and cap == 0.0
     b.output("logits", logits if plain else b.scale(logits, by=by, cap=cap))

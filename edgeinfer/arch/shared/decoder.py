@@ -14,6 +14,7 @@ from edgeinfer.arch.shared.blocks import (
     head,
     moe_block,
     plain_mlp,
+    selects_rows,
 )
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.program.builder import Builder
@@ -87,7 +88,7 @@ def decoder(b: Builder, hp: Hyper, plan: Sequence[Heads], mlp: Mlp, style: Style
         layer = f"blk.{il}"
         h = norm(x, f"{layer}.attn_norm") if style.norm_before else x
         o = gqa_block(b, h, layer, heads)
-        if il == hp.n_layers - 1:
+        if il == hp.n_layers - 1 and selects_rows(hp):
             o, x = b.rows(o), b.rows(x)
             h = b.rows(h) if style.parallel else h
         o = b.linear(o, f"{layer}.attn_output", hp.n_embd)
@@ -100,4 +101,4 @@ def decoder(b: Builder, hp: Hyper, plan: Sequence[Heads], mlp: Mlp, style: Style
         if style.norm_after:
             h = norm(h, f"{layer}.post_ffw_norm")
         x = b.add(x, h, alpha=style.residual_by)
-    head(b, norm(x, "output_norm"), hp.n_vocab, by=style.logits_by, cap=style.logits_cap)
+    head(b, norm(x, "output_norm"), hp, by=style.logits_by, cap=style.logits_cap)

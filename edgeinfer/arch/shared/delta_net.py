@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from edgeinfer.arch.shared.blocks import Heads, attend, head, heads_of
+from edgeinfer.arch.shared.blocks import Heads, attend, head, heads_of, selects_rows
 from edgeinfer.arch.shared.decoder import Mlp
 from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS, Hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
@@ -51,11 +51,11 @@ def delta_decoder(
         else:
             heads = replace(heads_of(hp, il, rope), qk_norm="heads")
             o, name = _gated_attention(b, h, layer, heads), f"{layer}.attn_output"
-        if il == hp.n_layers - 1:
+        if il == hp.n_layers - 1 and selects_rows(hp):
             o, x = b.rows(o), b.rows(x)
         x = b.add(x, b.linear(o, name, hp.n_embd))
         x = b.add(x, mlp(b, b.rms_norm(x, f"{layer}.post_attention_norm", hp.eps), il))
-    head(b, b.rms_norm(x, "output_norm", hp.eps), hp.n_vocab)
+    head(b, b.rms_norm(x, "output_norm", hp.eps), hp)
 
 
 def _gated_attention(b: Builder, x: Value, layer: str, heads: Heads) -> Value:

@@ -6,8 +6,11 @@ In goes metadata and tensor shapes, out comes `Hyper`; every error names the key
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edgeinfer.arch.shared.pooling import CAUSAL, Reading, read_pooling
 from edgeinfer.errors import MissingTensorError
 from edgeinfer.loader.metadata import Metadata
+from edgeinfer.program.ops_rowwise import PoolKind
+from edgeinfer.program.program import Pooling
 from edgeinfer.quant.tensor import Tensor
 
 # Far above every known model; low enough that sizes stay below 2^63 and building below a second.
@@ -26,7 +29,8 @@ class Hyper:
 
     n_heads, n_kv_heads and n_ff hold one number for each layer; a layer of a hybrid that does not
     attend has 0 KV heads. `n_ctx` is the longest sequence to
-    serve, `n_ctx_train` the one the model was trained for.
+    serve, `n_ctx_train` the one the model was trained for. `reading` says what a model gives that
+    writes no text, `causal` whether its tokens see those before them only.
     """
 
     n_layers: int
@@ -40,6 +44,8 @@ class Hyper:
     key_dim: int
     value_dim: int
     eps: float
+    causal: bool = True
+    reading: Reading | None = None
 
 
 def read_hyper(
@@ -50,13 +56,15 @@ def read_hyper(
     is_hybrid: bool = False,
     n_ff: int | None = None,
     eps: str = RMS_EPS,
+    is_encoder: bool = False,
+    scores_of: PoolKind | None = None,
 ) -> Hyper:
     """Read the base keys of a transformer with attention in every layer, or in some.
 
-    `eps` is the key of what its norms add.
-
-    `n_ff` is the width of the MLP where the file, of experts alone, gives none. Raises
-    ModelFormatError naming the key that is missing or out of range.
+    `eps` is the key of what its norms add. `n_ff` is the width of the MLP where the file, of
+    experts alone, gives none. An encoder looks ahead and gives rows of tokens unless the file says
+    otherwise; `scores_of` is as in `read_pooling`. Raises ModelFormatError naming the key that is
+    missing or out of range.
     """
     n_layers = m.integer(".block_count", least=1, most=MAX_LAYERS)
     n_embd = m.integer(".embedding_length", least=1, most=MAX_WIDTH)
@@ -65,6 +73,8 @@ def read_hyper(
     key_dim = _head_dim(m, ".attention.key_length", n_embd, n_heads)
     value_dim = _head_dim(m, ".attention.value_length", n_embd, n_heads)
     default = () if n_ff is None else ((n_ff,) * n_layers,)
+    causal = m.flag(CAUSAL, not is_encoder)
+    by_default: Pooling | None = "none" if is_encoder else None
     return Hyper(
         n_layers=n_layers,
         n_embd=n_embd,
@@ -77,6 +87,8 @@ def read_hyper(
         key_dim=key_dim,
         value_dim=value_dim,
         eps=m.number(eps, above=0.0, most=1.0),
+        causal=causal,
+        reading=read_pooling(m, causal=causal, default=by_default, scores_of=scores_of),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edgeinfer.arch.shared.blocks import gqa_block, head, heads_of
+from edgeinfer.arch.shared.blocks import gqa_block, head, heads_of, selects_rows
 from edgeinfer.arch.shared.decoder import Mlp
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
@@ -39,11 +39,11 @@ def conv_decoder(
             o, name = gqa_block(b, h, layer, heads), f"{layer}.attn_output"
         else:
             o, name = _short_conv(b, h, layer, n_taps), f"{layer}.shortconv.out_proj"
-        if il == hp.n_layers - 1:
+        if il == hp.n_layers - 1 and selects_rows(hp):
             o, x = b.rows(o), b.rows(x)
         x = b.add(x, b.linear(o, name, hp.n_embd))
         x = b.add(x, mlp(b, b.rms_norm(x, f"{layer}.ffn_norm", hp.eps), il))
-    head(b, b.rms_norm(x, "token_embd_norm", hp.eps), hp.n_vocab)  # the name it has in files
+    head(b, b.rms_norm(x, "token_embd_norm", hp.eps), hp)  # the name it has in files
 
 
 def _short_conv(b: Builder, x: Value, layer: str, n_taps: int) -> Value:

@@ -8,11 +8,14 @@ from edgeinfer.program.program import Program
 from edgeinfer.quant.tensor import Tensor
 
 MAX_LISTED = 8
+OUTPUT = ("output.weight", "output.bias")  # which a model that reads may have and not need
 
 
 def check_all_used(program: Program, tensors: Mapping[str, Tensor], *, where: str) -> None:
     """Raise UnsupportedModelError naming the tensors the program has no use for."""
     used = program.weights().keys() | set(FACTOR_TENSORS)
+    if program.pooling is not None:
+        used |= set(OUTPUT)
     unused = [name for name in tensors if name not in used]
     if unused:
         listed = ", ".join(repr(name) for name in unused[:MAX_LISTED])

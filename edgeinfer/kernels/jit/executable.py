@@ -31,7 +31,8 @@ class JitExecutable:
 
     def __init__(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> None:
         make_ready(lower.kernels_of(program, tensors))
-        self.n_vocab = program.n_vocab
+        self.n_vocab, self.n_out = program.n_vocab, program.n_out
+        self._whole_sequences = program.takes_whole_sequences
         self.n_threads = min(limits.n_threads or default_threads(), MOST_THREADS)
         self.weights_bytes = sum(tensors[name].n_bytes for name in program.weights())
         self._limits = limits
@@ -53,7 +54,7 @@ class JitExecutable:
     def _build(self, program: Program, tensors: Mapping[str, Tensor]) -> None:
         planned = lower.plan(program)
         most = largest_codes(program, tensors, self._limits.activations)
-        logits = program.outputs["logits"]
+        logits = program.result
         walks = [lower.reads_and_writes(together) for together in planned]
         values = place(walks, [logits], self._limits.n_batch)
         pages = {
@@ -83,10 +84,10 @@ class JitExecutable:
         self.page_layout = "jit-1"
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
-        """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
+        """Run one step; the rows returned, (R, n_out), are overwritten by the next run."""
         if self._source is None:
             raise ModelClosedError("jit executable: used after close()")
-        check_batch(batch, self._limits, self.n_vocab)
+        check_batch(batch, self._limits, self.n_vocab, whole_sequences=self._whole_sequences)
         flag = self._flag if cancel is None else cancel.cell
         is_few = len(batch.tokens) <= FEW
         self._pool.begin(self.n_threads if is_few else self.n_threads_batch, address(flag))

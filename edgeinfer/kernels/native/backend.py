@@ -156,9 +156,10 @@ class _Build:
         """Build, lay the weights out and return what runs."""
         logits = self._add_parts()
         self._lay_out(logits.number, progress, cancel)
-        parts = (self.ffi, self.lib, self.exec, self.keep)
-        looks_ahead = self.program.takes_whole_sequences
-        return NativeExecutable(*parts, self.limits, logits.width, whole_sequences=looks_ahead)
+        parts = (self.ffi, self.lib, self.exec, self.keep, self.limits)
+        sizes = (self.program.n_vocab, self.program.n_out)
+        whole = self.program.takes_whole_sequences
+        return NativeExecutable(*parts, *sizes, whole_sequences=whole)
 
     def measure(self) -> Footprint:
         """Build, and return the bytes that laying out would take."""

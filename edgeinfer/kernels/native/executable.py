@@ -31,6 +31,7 @@ class NativeExecutable:
         keep: list[object],
         limits: Limits,
         n_vocab: int,
+        n_out: int,
         *,
         whole_sequences: bool,
     ) -> None:
@@ -40,7 +41,7 @@ class NativeExecutable:
         self._limits = limits
         self._whole_sequences = whole_sequences
         self._batch = ffi.new("ei_batch *")
-        self.n_vocab = n_vocab
+        self.n_vocab, self.n_out = n_vocab, n_out
         self.n_threads = int(lib.ei_exec_threads(executor))
         self.n_threads_batch = int(lib.ei_exec_threads_batch(executor))
         self.weights_bytes = int(lib.ei_exec_weight_bytes(executor))
@@ -50,12 +51,12 @@ class NativeExecutable:
         self.snapshot_bytes = int(lib.ei_exec_snapshot_bytes(executor))
         self._arrays = ARRAYS + (STATE_ARRAYS if self.snapshot_bytes else ())
         self.page_layout = "native-1"  # beside the KV type
-        n_bytes = 4 * limits.n_batch * n_vocab
+        n_bytes = 4 * limits.n_batch * n_out
         memory = ffi.buffer(lib.ei_exec_logits(executor), n_bytes)
-        self._logits = np.frombuffer(memory, np.float32).reshape(-1, n_vocab)
+        self._logits = np.frombuffer(memory, np.float32).reshape(-1, n_out)
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
-        """Run one step; the logits returned, (R, n_vocab), are overwritten by the next run."""
+        """Run one step; the rows returned, (R, n_out), are overwritten by the next run."""
         if self._exec is None:
             raise ModelClosedError("native executable: used after close()")
         check_batch(batch, self._limits, self.n_vocab, whole_sequences=self._whole_sequences)

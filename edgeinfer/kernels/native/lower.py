@@ -100,4 +100,4 @@ def lower(
             )
         LOWER[type(op)](lowering, i, op)
         lowering.done.add(i)
-    return Lowered(lowering.instructions, lowering.buffer(program.outputs["logits"]))
+    return Lowered(lowering.instructions, lowering.buffer(program.result))

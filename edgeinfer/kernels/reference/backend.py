@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from edgeinfer.errors import CancelledError, ModelClosedError, UnsupportedModelError
+from edgeinfer.errors import CancelledError, ModelClosedError
 from edgeinfer.kernels.backend import (
     Backend,
     Batch,
@@ -47,7 +47,7 @@ class ReferenceExecutable:
         pages: Mapping[int, KvPages],
         observed: Mapping[str, Sums],
     ) -> None:
-        self.n_vocab = program.n_vocab
+        self.n_vocab, self.n_out = program.n_vocab, program.n_out
         self.state_bytes = sum(kv.n_bytes for kv in pages.values())
         self.page_bytes = self.state_bytes // limits.n_pages
         self.snapshot_bytes = program.snapshot_bytes
@@ -60,7 +60,7 @@ class ReferenceExecutable:
         self._kernels: list[Kernel] = [compile_op(op, source) for op in program.ops]
         self._dying = _last_uses(program)
         self._for_wanted = [any(v.rows is Rows.WANTED for v in op.writes()) for op in program.ops]
-        self._logits_id = program.outputs["logits"].id
+        self._result_id = program.result.id
         self._limits = limits
         self._whole_sequences = program.takes_whole_sequences
         self._weights = weights
@@ -85,7 +85,7 @@ class ReferenceExecutable:
             kernel(step)
             for id in dying:
                 del step.values[id]
-        return step.values.get(self._logits_id, np.zeros((0, self.n_vocab), np.float32))
+        return step.values.get(self._result_id, np.zeros((0, self.n_out), np.float32))
 
     def copy_page(self, source: int, target: int) -> None:
         """Make page `target` hold the keys and values that page `source` holds, in every layer."""
@@ -178,10 +178,6 @@ class ReferenceBackend:
         """Make the program runnable; weights are decoded at their first use."""
         program.validate(tensors)
         check_limits(program, limits)
-        if "logits" not in program.outputs:
-            raise UnsupportedModelError(
-                f"reference backend: architecture '{program.arch}' has no logits (need them)"
-            )
         n_bytes = sum(tensors[name].n_bytes for name in program.weights())
         weights = Weights(tensors, n_bytes, progress)
         pages = {kv.id: make_pages(kv, limits.n_pages) for kv in program.kvs}

@@ -69,6 +69,17 @@ def _(op: ops.SelectRows, source: Source) -> Kernel:
 
 
 @compile_op.register
+def _(op: ops.Pool, source: Source) -> Kernel:
+    pooled = f.POOLINGS[op.kind]
+
+    def run(step: Step) -> None:
+        x = step.values[op.x.id]
+        step.values[op.out.id] = np.stack([pooled(x[r.start : r.end]) for r in step.runs])
+
+    return run
+
+
+@compile_op.register
 def _(op: ops.RmsNorm, source: Source) -> Kernel:
     weight = source.weights.flat(op.weight)
 

@@ -92,6 +92,20 @@ def softmax(x: Floats) -> Floats:
     return out
 
 
+def mean(x: Floats) -> Floats:
+    """Return the mean of the rows, summed in their order."""
+    out: Floats = np.add.accumulate(x, axis=0)[-1] / np.float32(len(x))
+    return out
+
+
+# How the rows of a sequence become one.
+POOLINGS: dict[str, Callable[[Floats], Floats]] = {
+    "mean": mean,
+    "cls": lambda x: x[0],
+    "last": lambda x: x[-1],
+}
+
+
 def in_groups(x: Floats, groups: int) -> Floats:
     """Return x `(n, width)` as `(n, groups, width / groups)`."""
     return x.reshape(len(x), groups, -1)

@@ -35,7 +35,9 @@ const char *ei_format_names(void);
 /* A compiled program: weights in X, buffers, KV pages, a thread pool. Build: new, add_*, finish; then run. */
 typedef struct ei_exec ei_exec;
 
-enum { EI_ROWS_TOKENS = 0, EI_ROWS_WANTED = 1 };
+/* One row for each token of the step, for each wanted one, for each sequence in the order in which they stand. */
+enum { EI_ROWS_TOKENS = 0, EI_ROWS_WANTED = 1, EI_ROWS_SEQUENCES = 2 };
+enum { EI_POOL_MEAN, EI_POOL_CLS, EI_POOL_LAST };
 enum { EI_UNLIMITED = 0x7fffffff };
 
 /* What one op does to every row r of its values (v = value, w = weight, c = vector; -1: absent).
@@ -67,6 +69,9 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   SCAN       x, b, c, dt = v.in0..3; c0 = a, c1 = d, c2 = dt bias; heads: of x, groups of b and c
  *   DELTA      q, k, v, g, beta = v.in0..4; heads: of q and k, of v
  *   CENTER     v.out0 = v.in0, from each of its heads[0] groups of columns their mean taken
+ *   POOL       v.out0 = of the rows of each sequence in v.in0: fn 0, their sum in order, times 1 / their
+ *              number; 1, the first; 2, the last
+ *   SOFTMAX    v.out0 = the softmax of v.in0
  * In the ops of experts x is acts_in, already in the routing's order, or `gathered` from it, one row for all slots.
  * CONV, SCAN and DELTA go through the rows of each sequence in order and keep a state, whose sizes are those of a head;
  * ops/recurrence_template.h is their law.
@@ -95,6 +100,8 @@ enum {
     EI_OP_SCAN,
     EI_OP_DELTA,
     EI_OP_CENTER,
+    EI_OP_POOL,
+    EI_OP_SOFTMAX,
     EI_N_OPS
 };
 

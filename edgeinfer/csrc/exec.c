@@ -204,8 +204,7 @@ static bool allocate_snapshots(ei_exec *e) {
     if (e->states.n == 0) return true;
     if (e->n_snapshots < 1) return false;
     e->snapshot_memory = ei_big_alloc(e->snapshot_bytes * (size_t)e->n_snapshots, false);
-    e->runs = calloc((size_t)e->n_batch, sizeof *e->runs);
-    return e->snapshot_memory && e->runs;
+    return e->snapshot_memory;
 }
 
 static bool allocate(ei_exec *e) {
@@ -224,7 +223,8 @@ static bool allocate(ei_exec *e) {
     size_t n_jobs = (size_t)e->ops.n * EI_JOBS_PER_OP + (size_t)e->ropes.n;
     e->jobs = calloc(n_jobs ? n_jobs : 1, sizeof *e->jobs);
     e->spans = calloc((size_t)e->n_batch, sizeof *e->spans);
-    return e->jobs && e->spans && allocate_snapshots(e);
+    e->runs = calloc((size_t)e->n_batch, sizeof *e->runs);
+    return e->jobs && e->spans && e->runs && allocate_snapshots(e);
 }
 
 int32_t ei_exec_measure(ei_exec *e, size_t *weights, size_t *state, size_t *work) {

@@ -119,6 +119,7 @@ struct ei_exec {
 };
 
 EI_INLINE int32_t rows_of(const ei_exec *e, int32_t rows) {
+    if (rows == EI_ROWS_SEQUENCES) return e->n_runs;
     return rows == EI_ROWS_WANTED ? e->batch->n_wanted : e->batch->n_tokens;
 }
 
@@ -146,7 +147,6 @@ void ei_plan_experts(ei_exec *e, const ei_op *op);
 bool ei_plan_attention(ei_exec *e, const ei_op *op);
 void ei_size_attention(ei_exec *e); /* span_len and scratch_floats, from the ops */
 void ei_plan_spans(ei_exec *e);
-void ei_plan_runs(ei_exec *e);
 void ei_plan_recurrence(ei_exec *e, const ei_op *op);
 void ei_add_job(ei_exec *e, ei_chunk_fn run, const void *op, int32_t n_chunks);
 

@@ -19,10 +19,22 @@ static void rope_chunk(void *context, const void *op, int32_t chunk, int32_t thr
     }
 }
 
+static void plan_runs(ei_exec *e) {
+    const ei_batch *b = e->batch;
+    e->n_runs = 0;
+    for (int32_t t = 0, save = 0; t < b->n_tokens;) {
+        ei_run run = {.first = t, .sequence = b->sequences[t], .first_save = save};
+        while (t < b->n_tokens && b->sequences[t] == run.sequence) t++;
+        while (save < b->n_saves && b->saved_rows[save] < t) save++;
+        run.count = t - run.first, run.last_save = save - 1;
+        e->runs[e->n_runs++] = run;
+    }
+}
+
 static bool plan(ei_exec *e) {
     e->n_jobs = 0;
     ei_plan_spans(e);
-    if (e->states.n) ei_plan_runs(e);
+    plan_runs(e);
     for (int32_t i = 0; i < e->acts.n; i++)
         e->acts.at[i].acts.n_tokens = e->acts.at[i].slots * rows_of(e, e->acts.at[i].rows);
     for (int32_t i = 0; i < e->ropes.n; i++)

@@ -19,18 +19,6 @@ typedef struct {
     size_t at; /* floats from the start of a snapshot */
 } part;
 
-void ei_plan_runs(ei_exec *e) {
-    const ei_batch *b = e->batch;
-    e->n_runs = 0;
-    for (int32_t t = 0, save = 0; t < b->n_tokens;) {
-        ei_run run = {.first = t, .sequence = b->sequences[t], .first_save = save};
-        while (t < b->n_tokens && b->sequences[t] == run.sequence) t++;
-        while (save < b->n_saves && b->saved_rows[save] < t) save++;
-        run.count = t - run.first, run.last_save = save - 1;
-        e->runs[e->n_runs++] = run;
-    }
-}
-
 static int32_t columns_of(const ei_op *op) { return op->kind == EI_OP_CONV ? CONV_COLUMNS : STATE_COLUMNS; }
 
 static int32_t parts_of(const ei_exec *e, const ei_op *op) {

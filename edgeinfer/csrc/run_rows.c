@@ -111,6 +111,7 @@ static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {
     case EI_OP_GATE: apply_gate(e, op, x, other, y, n); break;
     case EI_OP_ADD: k->add(x, other, op->alpha, y, n); break;
     case EI_OP_MULTIPLY: k->multiply(x, other, y, n); break;
+    case EI_OP_SOFTMAX: k->softmax(x, y, n); break;
     default: k->scale(x, factor_of(e, op, row), op->softcap, y, n);
     }
 }
@@ -123,6 +124,17 @@ static void center_row(ei_exec *e, const ei_op *op, int32_t row) {
         e->kernels->center(x + (size_t)g * (size_t)n, y + (size_t)g * (size_t)n, n);
 }
 
+/* The rows of one sequence become one. */
+static void pool_row(ei_exec *e, const ei_op *op, int32_t row) {
+    const ei_run *run = &e->runs[row];
+    int32_t n = e->values.at[op->out[0]].width, first = run->first + (op->fn == EI_POOL_LAST ? run->count - 1 : 0);
+    float *y = row_of(e, op->out[0], row);
+    memcpy(y, row_of(e, op->in[0], first), (size_t)n * sizeof *y);
+    if (op->fn != EI_POOL_MEAN) return;
+    for (int32_t t = 1; t < run->count; t++) e->kernels->add(y, row_of(e, op->in[0], first + t), 1.0f, y, n);
+    e->kernels->scale(y, 1.0f / (float)run->count, 0.0f, y, n);
+}
+
 static void rows_chunk(void *context, const void *op_, int32_t chunk, int32_t thread) {
     ei_exec *e = context;
     const ei_op *op = op_;
@@ -133,6 +145,7 @@ static void rows_chunk(void *context, const void *op_, int32_t chunk, int32_t th
                                                         : op->kind == EI_OP_NORM   ? norm_row
                                                         : op->kind == EI_OP_HEADS  ? heads_row
                                                         : op->kind == EI_OP_CENTER ? center_row
+                                                        : op->kind == EI_OP_POOL   ? pool_row
                                                                                    : elementwise_row;
     int32_t last = min_i32((chunk + 1) * EI_TILE, rows_of(e, op->rows));
     for (int32_t row = chunk * EI_TILE; row < last; row++) row_fn(e, op, row);

@@ -1,28 +1,38 @@
 """What encoders need of a backend: learned positions, whole sequences, one row for each of them."""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from edgeinfer.errors import InvalidParameterError
-from edgeinfer.kernels.backend import Limits
+from edgeinfer.kernels.backend import Batch, Limits
 from edgeinfer.kernels.jit.backend import BACKEND as JIT
+from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND as NATIVE
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
+from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.program.builder import Builder
+from edgeinfer.program.ops_rowwise import PoolKind
 from edgeinfer.program.program import Program
+from edgeinfer.program.values import Value
+from edgeinfer.quant.encode import encode
 from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.tensor import Tensor
+from tests.arch import tiny
 from tests.kernels.kl import one_sequence
 
 pytest.importorskip("edgeinfer.kernels.native._native")
 
-N_IDS, N_CTX, WIDTH = 50, 64, 24
-LIMITS = Limits(n_ctx=N_CTX, n_pages=4, n_batch=N_CTX, n_threads=2)
+N_IDS, N_CTX, WIDTH, N_FF, HEADS = 50, 64, 64, 96, 4
+LIMITS = Limits(n_ctx=N_CTX, n_pages=4, n_batch=128, n_threads=2)
 BACKENDS = [NATIVE, JIT, REFERENCE]
+KINDS: tuple[PoolKind, ...] = ("mean", "cls", "last")
 Floats = npt.NDArray[np.float32]
+Files: TypeAlias = dict[str, GgufFile]
 
 
 class Sizes(NamedTuple):
@@ -31,47 +41,54 @@ class Sizes(NamedTuple):
     n_ctx: int = N_CTX
     n_vocab: int = N_IDS
     n_embd: int = WIDTH
-    n_layers: int = 1
+    n_layers: int = 2
     n_ctx_train: int = N_CTX
 
 
-def tensors_of(**arrays: Floats) -> dict[str, Tensor]:
-    return {
-        f"{name}.weight": Tensor(
-            f"{name}.weight", array.shape, FORMATS["F32"], array.reshape(-1).view(np.uint8)
-        )
-        for name, array in arrays.items()
-    }
+def same_bits(a: Floats, b: Floats) -> bool:
+    return bool((a.view(np.uint32) == b.view(np.uint32)).all())
+
+
+# -- tables --------------------------------------------------------------------------------------
 
 
 def table(n_rows: int, seed: int) -> Floats:
     return np.random.default_rng(seed).standard_normal((n_rows, WIDTH)).astype(np.float32)
 
 
-TOKENS, POSITIONS, TYPES = table(N_IDS, 1), table(N_CTX, 2), table(3, 3)
+TABLES = {
+    "token_embd.weight": table(N_IDS, 1),
+    "position_embd.weight": table(N_CTX, 2),
+    "token_types.weight": table(3, 3),
+}
+
+
+def added(b: Builder) -> Value:
+    """Add the embeddings of token, position and type 2."""
+    x = b.embed("token_embd", N_IDS, WIDTH)
+    x = b.add(x, b.embed("position_embd", N_CTX, WIDTH, ids="pos", scale=3.0))
+    return b.add(x, b.embed("token_types", 3, WIDTH, ids="row", row=2))
 
 
 def embedded(n_ctx: int = N_CTX) -> tuple[Program, dict[str, Tensor]]:
-    """Return a program that adds the embeddings of token, position and type 2, and its tensors."""
-    tensors = tensors_of(token_embd=TOKENS, position_embd=POSITIONS, token_types=TYPES)
+    """Return the program of these embeddings and its tensors."""
+    tensors = {
+        name: Tensor(name, array.shape, FORMATS["F32"], array.reshape(-1).view(np.uint8))
+        for name, array in TABLES.items()
+    }
     b = Builder("test", tensors)
-    x = b.add(
-        b.embed("token_embd", N_IDS, WIDTH),
-        b.embed("position_embd", N_CTX, WIDTH, ids="pos", scale=3.0),
-    )
-    x = b.add(x, b.embed("token_types", 3, WIDTH, ids="row", row=2))
-    b.output("logits", b.rows(x))
-    return b.finish(Sizes(n_ctx=n_ctx, n_vocab=WIDTH)), tensors
+    b.output("embedding", b.rows(added(b)), pooling="none")
+    return b.finish(Sizes(n_ctx=n_ctx)), tensors
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_positions_and_types_are_looked_up(backend: Any) -> None:
     executable = backend.compile(*embedded(), LIMITS)
-    ids = [7, 0, 23]
+    ids = [7, 0, 49]
     found = executable.run(one_sequence(ids, 61, [0, 1, 2])).copy()
     executable.close()
-    expected = TOKENS[ids] + POSITIONS[61:64] * np.float32(3) + TYPES[2]
-    assert (found == expected).all()
+    tokens, positions, types = TABLES.values()
+    assert (found == tokens[ids] + positions[61:64] * np.float32(3) + types[2]).all()
 
 
 def test_a_program_serves_no_position_without_a_row() -> None:
@@ -85,3 +102,106 @@ def test_limits_keep_to_the_positions_there_are(backend: Any) -> None:
     for do in (backend.compile, backend.measure):
         with pytest.raises(InvalidParameterError, match=r"n_ctx: found 65 \(need at most 64\)"):
             do(*embedded(), limits)
+
+
+# -- a whole encoder -----------------------------------------------------------------------------
+
+
+def weights() -> dict[str, Floats]:
+    """Return the weights of two layers and a head of three scores."""
+    shapes: dict[str, tuple[int, ...]] = {"cls": (WIDTH, WIDTH), "cls.output": (3, WIDTH)}
+    for il in range(2):
+        shapes |= {f"blk.{il}.attn_{name}": (WIDTH, WIDTH) for name in ("q", "k", "v", "output")}
+        shapes |= {f"blk.{il}.ffn_up": (N_FF, WIDTH), f"blk.{il}.ffn_down": (WIDTH, N_FF)}
+        shapes |= {f"blk.{il}.attn_output_norm": (WIDTH,), f"blk.{il}.layer_output_norm": (WIDTH,)}
+    random = np.random.default_rng(7)
+    made = dict(TABLES)
+    for name, shape in shapes.items():
+        noise = random.standard_normal(shape).astype(np.float32)
+        by = np.float32(shape[1] ** -0.5 if len(shape) > 1 else 0.3)
+        made[f"{name}.weight"] = noise * by + np.float32(len(shape) == 1)
+        made[f"{name}.bias"] = 0.3 * random.standard_normal(shape[0]).astype(np.float32)
+    return made
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """The weights with matrices of each format: mapped files, whose pages backends give back."""
+    made = {}
+    for name in ("F32", "F16", "Q8_0"):
+        arrays: dict[str, Any] = weights()
+        for key, array in arrays.items():
+            if array.ndim > 1:
+                arrays[key] = (name, array.shape, encode(name, array).tobytes())
+        made[name] = tiny.open_model(tmp_path_factory.mktemp(name), {}, arrays)
+    return made
+
+
+def encoder(tensors: Mapping[str, Tensor], kind: PoolKind) -> Program:
+    """Return a program of a global and a windowed layer, then shares of three scores."""
+    b = Builder("test", tensors)
+    x = added(b)
+    for il, window in enumerate((0, 5)):
+        q, k, v = (b.linear(x, f"blk.{il}.attn_{name}", WIDTH) for name in "qkv")
+        dim = WIDTH // HEADS
+        kv = b.kv(HEADS, dim, dim, window=window, kind="step")
+        b.kv_store(k, v, kv)
+        see: dict[str, Any] = {"mask": "full", "window_kind": "symmetric"}
+        o = b.attention(q, kv, HEADS, scale=dim**-0.5, **see)
+        o = b.add(x, b.linear(o, f"blk.{il}.attn_output", WIDTH))
+        x = b.layer_norm(o, f"blk.{il}.attn_output_norm", 1e-12)
+        h = b.act(b.linear(x, f"blk.{il}.ffn_up", N_FF), "gelu_erf")
+        h = b.add(x, b.linear(h, f"blk.{il}.ffn_down", WIDTH))
+        x = b.layer_norm(h, f"blk.{il}.layer_output_norm", 1e-12)
+    x = b.l2_norm(b.pool(x, kind), 1e-6, groups=1)
+    x = b.act(b.linear(x, "cls", WIDTH), "tanh")
+    b.output("scores", b.softmax(b.linear(x, "cls.output", 3)), pooling="rank")
+    return b.finish(Sizes())
+
+
+TEXTS = [np.random.default_rng(n).integers(0, N_IDS, n).tolist() for n in (19, 61, 1, 30)]
+
+
+def batch(texts: list[list[int]]) -> Batch:
+    """Return a step of whole sequences, the last token of each of them wanted."""
+    lengths = [len(text) for text in texts]
+    return Batch(
+        tokens=np.concatenate(texts).astype(np.int32),
+        positions=np.concatenate([np.arange(n) for n in lengths]).astype(np.int32),
+        sequences=np.repeat(np.arange(len(texts)), lengths).astype(np.int32),
+        page_tables=np.arange(len(texts), dtype=np.int32)[::-1].reshape(-1, 1).copy(),
+        wanted=(np.cumsum(lengths) - 1).astype(np.int32),
+    )
+
+
+@pytest.mark.parametrize("format_name", ["F32", "F16", "Q8_0"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_native_scores_equal_the_reference(files: Files, kind: PoolKind, format_name: str) -> None:
+    limits = replace(LIMITS, activations="fine", kv_type="f32")
+    tensors = files[format_name].tensors
+    program = encoder(tensors, kind)
+    made = [backend.compile(program, tensors, limits) for backend in (NATIVE, REFERENCE)]
+    found, expected = (executable.run(batch(TEXTS)) for executable in made)
+    assert found.shape == (4, 3)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 if format_name == "F32" else 2e-5)
+    assert expected.std(axis=0).min() > 1e-3  # texts differ
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_company_threads_and_instruction_sets_give_the_same(files: Files, kind: PoolKind) -> None:
+    tensors = files["Q8_0"].tensors
+    program = encoder(tensors, kind)
+    one = NATIVE.compile(program, tensors, replace(LIMITS, n_threads=1))
+    alone = np.concatenate([one.run(batch([text])).copy() for text in TEXTS])
+    for level in isa.levels():
+        several = NATIVE.compile(program, tensors, LIMITS, isa_name=level)
+        assert same_bits(several.run(batch(TEXTS)), alone)
+        assert same_bits(several.run(batch(TEXTS[::-1])), alone[::-1].copy())
+
+
+@pytest.mark.parametrize("backend", [NATIVE, REFERENCE])
+def test_a_step_must_hold_the_longest_sequence(files: Files, backend: Any) -> None:
+    tensors = files["F32"].tensors
+    limits = replace(LIMITS, n_batch=N_CTX - 1)
+    with pytest.raises(InvalidParameterError, match=r"n_batch: found 63 \(need at least n_ctx=64"):
+        backend.compile(encoder(tensors, "mean"), tensors, limits)

@@ -41,7 +41,7 @@ from edgeinfer.quant.imatrix import Sums
 from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
-ROWS = {Rows.TOKENS: 0, Rows.WANTED: 1}  # EI_ROWS_* of csrc/edgeinfer.h
+ROWS = {Rows.TOKENS: 0, Rows.WANTED: 1, Rows.SEQUENCES: 2}  # EI_ROWS_* of csrc/edgeinfer.h
 SCORES = ("softmax", "sigmoid", "softmax_topk", "sqrt_softplus")  # EI_SCORE_* of it
 POLL_S = 0.05  # between two reports of progress
 

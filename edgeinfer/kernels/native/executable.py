@@ -70,7 +70,7 @@ class NativeExecutable:
         for name, pointer in arrays.items():
             setattr(c, name, pointer)
         c.n_tokens, c.n_wanted = len(batch.tokens), len(batch.wanted)
-        c.n_saves = len(batch.saved_rows)
+        c.n_saves = len(batch.saved_rows) if self.snapshot_bytes else 0
         c.n_sequences, c.pages_per_sequence = batch.page_tables.shape
         flag = ffi.from_buffer("int32_t[]", cancel.cell) if cancel is not None else ffi.NULL
         status = self._lib.ei_exec_run(self._exec, c, flag)

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import get_args
 
 from edgeinfer.program.ops import Route
-from edgeinfer.program.ops_rowwise import FUNCTIONS, EmbedIds
+from edgeinfer.program.ops_rowwise import FUNCTIONS, EmbedIds, PoolKind
 from edgeinfer.program.states import Recurrent
 from edgeinfer.program.values import Rows
 
@@ -44,10 +44,13 @@ class Kind(IntEnum):
     SCAN = 20
     DELTA = 21
     CENTER = 22
+    POOL = 23
+    SOFTMAX = 24
 
 
 # Numbered as in csrc/edgeinfer.h.
 IDS: tuple[EmbedIds, ...] = get_args(EmbedIds)
+POOLINGS: tuple[PoolKind, ...] = get_args(PoolKind)
 
 # Numbered as in csrc/kernels.h.
 GATES = (*FUNCTIONS, "swiglu_oai")

@@ -39,11 +39,13 @@ from edgeinfer.program.ops import (
     LayerNorm,
     Linear,
     Mul,
+    Pool,
     RmsNorm,
     Rope,
     Route,
     Scale,
     SelectRows,
+    Softmax,
     Split,
     SsmScan,
 )
@@ -55,6 +57,8 @@ from edgeinfer.quant.tensor import Tensor
 LOWER: dict[type[Op], Callable[[Lowering, int, Any], None]] = {
     Embed: lower_rows.embed,
     SelectRows: lower_rows.gather,
+    Pool: lower_rows.pool,
+    Softmax: lower_rows.softmax,
     LayerNorm: lower_norm.layer_norm,
     RmsNorm: lower_norm.norm,
     L2Norm: lower_norm.l2_norm,

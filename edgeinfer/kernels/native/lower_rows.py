@@ -1,9 +1,20 @@
 """Lower what works on rows alone: lookups, and functions of each element."""
 
 from edgeinfer.errors import UnsupportedModelError
-from edgeinfer.kernels.native.instructions import GATES, IDS, Instruction, Kind
+from edgeinfer.kernels.native.instructions import GATES, IDS, POOLINGS, Instruction, Kind
 from edgeinfer.kernels.native.lowering import Lowering
-from edgeinfer.program.ops import Act, Add, Embed, Gated, Mul, Scale, SelectRows, Split
+from edgeinfer.program.ops import (
+    Act,
+    Add,
+    Embed,
+    Gated,
+    Mul,
+    Pool,
+    Scale,
+    SelectRows,
+    Softmax,
+    Split,
+)
 from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Rows, Value, WeightRef
 
@@ -30,6 +41,19 @@ def gather(lowering: Lowering, i: int, op: SelectRows) -> None:
     lowering.emit(Instruction(Kind.GATHER, op.out.rows, inputs=inputs, outputs=outputs))
 
 
+def pool(lowering: Lowering, i: int, op: Pool) -> None:
+    """Lower what makes one row of each sequence's."""
+    lowering.emit(
+        Instruction(
+            Kind.POOL,
+            op.out.rows,
+            inputs=(lowering.buffer(op.x),),
+            outputs=(lowering.buffer(op.out),),
+            scalars={"fn": POOLINGS.index(op.kind)},
+        )
+    )
+
+
 def split(lowering: Lowering, i: int, op: Split) -> None:
     """Lower the cut of a row, as of fused q, k and v, into copies of its pieces."""
     if len(op.outs) > MOST_PIECES:
@@ -50,6 +74,11 @@ def split(lowering: Lowering, i: int, op: Split) -> None:
 def act(lowering: Lowering, i: int, op: Act) -> None:
     """Lower a function of each element."""
     _elementwise(lowering, Kind.ACT, op.x, op.out, fn=FUNCTIONS.index(op.fn))
+
+
+def softmax(lowering: Lowering, i: int, op: Softmax) -> None:
+    """Lower a softmax."""
+    _elementwise(lowering, Kind.SOFTMAX, op.x, op.out)
 
 
 def gate(lowering: Lowering, i: int, op: Gated) -> None:

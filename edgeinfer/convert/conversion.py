@@ -17,7 +17,7 @@ from edgeinfer.convert.general import general_keys, more_metadata
 from edgeinfer.convert.keys import Keys
 from edgeinfer.convert.naming import named_weights
 from edgeinfer.convert.source import CheckpointRows
-from edgeinfer.convert.tokenizer import tokenizer_keys
+from edgeinfer.convert.tokens.tokenizer import tokenizer_keys
 from edgeinfer.errors import InvalidParameterError, ModelNotFoundError
 from edgeinfer.kernels.cpus import default_threads
 from edgeinfer.loader.mapped import display

@@ -1,8 +1,10 @@
 """Write small tokenizer.json objects, as Hugging Face's library saves them."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+TEXT = (Path(__file__).resolve().parents[2] / "README.md").read_text()[:6000]
 MARK = "\u2581"
 SPECIAL = ("<pad>", "<s>", "</s>")
 PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -77,4 +79,52 @@ def spaces_marked(text: str, *, space_first: bool, **more: Any) -> dict[str, Any
             ],
         },
         **more,
+    }
+
+
+def word_pieces(**normalizer: Any) -> dict[str, Any]:
+    """Return a WordPiece as BERT has it, of the pieces of up to four letters that TEXT has."""
+    words = {word.lower() for word in TEXT.split()} | set(TEXT.split())
+    pieces = Counter(
+        ("##" if at else "") + word[at : at + n]
+        for word in words
+        for n in (1, 2, 3, 4)
+        for at in range(len(word) - n + 1)
+    )
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens = [*special, *sorted(p for p, n in pieces.items() if n > 1 or len(p) < 4), "\u2581"]
+    frame = [
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+    ]
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": i, "content": token, "special": True, **PLAIN} for i, token in enumerate(special)
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            **normalizer,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": frame,
+            "pair": frame,
+            "special_tokens": {
+                token: {"id": token, "ids": [special.index(token)], "tokens": [token]}
+                for token in ("[CLS]", "[SEP]")
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {token: i for i, token in enumerate(tokens)},
+        },
     }

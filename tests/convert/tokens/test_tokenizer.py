@@ -9,13 +9,11 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from edgeinfer.convert.config import Config
-from edgeinfer.convert.tokenizer import tokenizer_keys
+from edgeinfer.convert.tokens.tokenizer import tokenizer_keys
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.text.tokenizer import Tokenizer, tokenizer_from_metadata
-from tests.convert.tokenizers import spaces_marked
-
-TEXT = (Path(__file__).resolve().parents[2] / "README.md").read_text()[:6000]
+from tests.convert.tokenizers import TEXT, spaces_marked
 
 
 def config(**keys: Any) -> Config:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edgeinfer.convert.pre_tokenizer import known_cuts, name_of
+from edgeinfer.convert.tokens.pre_tokenizer import known_cuts, name_of
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.text.pretokenizers import PRE_TOKENIZERS
 from tests.convert.tokenizers import GPT2

@@ -1,0 +1,133 @@
+"""Make the token table of a file of BPE from a tokenizer.json.
+
+Knows its two kinds: over bytes written as letters (GPT-2), and over characters with U+2581
+for spaces and tokens <0x00> to <0xFF> for what no token covers (SentencePiece).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edgeinfer.convert.keys import Keys, counts, flag, numbers, text, texts
+from edgeinfer.convert.strict_json import Object
+from edgeinfer.convert.tokens.pre_tokenizer import name_of
+from edgeinfer.convert.tokens.table import TokenTable, model_of, parts_of, uses
+from edgeinfer.errors import ModelFormatError, UnsupportedModelError
+from edgeinfer.loader.cursor import quote
+from edgeinfer.text.vocabulary import PREFIX, TokenType
+
+NO_MERGE = -1e9  # the score of tokens that no merge makes
+MARK = "\u2581"
+BYTE = re.compile("<0x[0-9A-F]{2}>")
+
+Scores = Mapping[str, float]
+
+
+def byte_pair_keys(raw: Object, table: TokenTable, where: str, scores: Scores | None) -> Keys:
+    """Return the keys of the token table; `scores` are those of a tokenizer.model, if there is one.
+
+    Raises ModelFormatError, or UnsupportedModelError for a BPE of neither kind.
+    """
+    model = model_of(raw, where)
+    merges = _merges(model, where)
+    if uses(raw.get("pre_tokenizer"), "ByteLevel"):
+        return _byte_level(raw, table, merges, where)
+    if model.get("byte_fallback") or MARK in str(raw.get("normalizer")):
+        return _spaces_marked(raw, table, scores or _scores_of(table, merges, where))
+    raise UnsupportedModelError(
+        f"{where}: found BPE neither over bytes nor with U+2581 for spaces (need one of them)"
+    )
+
+
+def _byte_level(raw: Object, table: TokenTable, merges: list[str], where: str) -> Keys:
+    ignore_merges = bool(raw["model"].get("ignore_merges"))
+    normalizer = raw.get("normalizer")
+    if normalizer is not None and not _is_harmless(normalizer):
+        raise UnsupportedModelError(
+            f"{where}: normalizer: found {quote(str(normalizer))} (need none, or NFC)"
+        )
+    return [
+        text(PREFIX + "model", "gpt2"),
+        text(
+            PREFIX + "pre",
+            name_of(raw.get("pre_tokenizer"), ignore_merges=ignore_merges, where=where),
+        ),
+        texts(PREFIX + "tokens", table.tokens),
+        counts(PREFIX + "token_type", table.types),
+        texts(PREFIX + "merges", merges),
+    ]
+
+
+def _scores_of(table: TokenTable, merges: list[str], where: str) -> Scores:
+    """Return scores that put the merges in their order: the earlier, the higher.
+
+    An encoder by scores merges whatever two tokens make a third. Where some such pair is no merge,
+    it would do what this tokenizer does not.
+    """
+    scores: dict[str, float] = {}
+    for rank, merge in enumerate(merges):
+        scores.setdefault(merge.replace(" ", ""), -float(rank))
+    known, normal = set(merges), _normal(table)
+    for token in normal:
+        for i in range(1, len(token)):
+            left, right = token[:i], token[i:]
+            if left in normal and right in normal and f"{left} {right}" not in known:
+                raise UnsupportedModelError(
+                    f"{where}: model.merges: found none of {quote(left)} and {quote(right)}, which "
+                    "make a token (need all merges, as of a converted SentencePiece model, or "
+                    "tokenizer.model beside it)"
+                )
+    return scores
+
+
+def _normal(table: TokenTable) -> set[str]:
+    """Return the texts that merges may make."""
+    return {
+        token
+        for token, kind in zip(table.tokens, table.types, strict=True)
+        if kind is TokenType.NORMAL and not BYTE.fullmatch(token)
+    }
+
+
+def _spaces_marked(raw: Object, table: TokenTable, scores: Scores) -> Keys:
+    tokens, types = list(table.tokens), list(table.types)
+    unknown = raw["model"].get("unk_token")
+    for i, token in enumerate(table.tokens):
+        if BYTE.fullmatch(token):
+            types[i] = TokenType.BYTE
+        elif token == unknown:
+            types[i] = TokenType.UNKNOWN
+        elif types[i] is TokenType.USER_DEFINED:
+            # Cut out of the text itself, so spelled as there.
+            tokens[i] = token.replace(MARK, " ")
+    return [
+        text(PREFIX + "model", "llama"),
+        text(PREFIX + "pre", "default"),
+        texts(PREFIX + "tokens", tokens),
+        counts(PREFIX + "token_type", types),
+        numbers(PREFIX + "scores", [scores.get(token, NO_MERGE) for token in table.tokens]),
+        flag(PREFIX + "add_space_prefix", _adds_space(raw)),
+    ]
+
+
+def _adds_space(raw: Object) -> bool:
+    cut = raw.get("pre_tokenizer")
+    scheme = cut.get("prepend_scheme") if isinstance(cut, dict) else None
+    return uses(raw.get("normalizer"), "Prepend") or scheme in ("first", "always")
+
+
+def _merges(model: Object, where: str) -> list[str]:
+    found = model.get("merges")
+    if not isinstance(found, list):
+        raise ModelFormatError(f"{where}: model.merges: found none (need a list)")
+    merges = [" ".join(merge) if isinstance(merge, list) else merge for merge in found]
+    bad = next((m for m in merges if not isinstance(m, str) or m.count(" ") != 1), None)
+    if bad is not None:
+        raise ModelFormatError(f"{where}: model.merges: found {quote(str(bad))} (need two tokens)")
+    return merges
+
+
+def _is_harmless(normalizer: Any) -> bool:
+    """Tell whether a normalizer leaves texts as nearly everyone writes them."""
+    found = parts_of(normalizer)
+    return bool(found) and all(part.get("type") == "NFC" for part in found)

@@ -1,6 +1,6 @@
-"""Write whole decoders: embeddings, layers of attention and MLP between norms, logits.
+"""Write whole decoders: embeddings, layers that mix positions and MLPs between norms, logits.
 
-What families differ in are arguments: where the norms stand, what the MLP is, factors.
+What families differ in are arguments: where the norms stand, what mixes, what the MLP is, factors.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +24,13 @@ from edgeinfer.program.values import Value
 Mlp = Callable[[Builder, Value, int], Value]
 """Called with the builder, the normalized rows and the layer's index."""
 
+Mixed = Sequence[tuple[Value, str]]
+Mixer = Callable[[Builder, Value, str], Mixed]
+"""Called with the builder, the normalized rows and the layer's name; mixes positions.
+
+Returns values, each with the name of the matrix whose product with it is added to the rows.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Style:
@@ -36,6 +43,7 @@ class Style:
         norm_before: whether attention and MLP read normalized rows.
         norm_after: whether what they give is normalized.
         ffn_norm: the name of the norm before the MLP.
+        output_norm: the name of the last norm.
         embed_by: what embeddings are multiplied by.
         residual_by: what attention and MLP are multiplied by before they are added.
         logits_by: what logits are multiplied by.
@@ -48,6 +56,7 @@ class Style:
     norm_before: bool = True
     norm_after: bool = False
     ffn_norm: str = "ffn_norm"
+    output_norm: str = "output_norm"
     embed_by: float = 1.0
     residual_by: float = 1.0
     logits_by: float = 1.0
@@ -55,6 +64,11 @@ class Style:
 
 
 PLAIN = Style()
+
+
+def attention(heads: Heads) -> Mixer:
+    """Return the mixer of grouped query heads."""
+    return lambda b, x, layer: [(gqa_block(b, x, layer, heads), "attn_output")]
 
 
 def dense(hp: Hyper, fn: GatedFn) -> Mlp:
@@ -72,10 +86,12 @@ def plain(hp: Hyper, fn: Fn) -> Mlp:
     return lambda b, x, il: plain_mlp(b, x, f"blk.{il}", hp.n_ff[il], fn)
 
 
-def decoder(b: Builder, hp: Hyper, plan: Sequence[Heads], mlp: Mlp, style: Style = PLAIN) -> None:
-    """Write a decoder whose layers attend and apply an MLP, each added to what came in.
+def decoder(
+    b: Builder, hp: Hyper, plan: Sequence[Heads | Mixer], mlp: Mlp, style: Style = PLAIN
+) -> None:
+    """Write a decoder whose layers mix positions and apply an MLP, each added to what came in.
 
-    `plan` has the heads of each layer.
+    `plan` has the heads of each layer that attends, the mixers of the others.
     """
 
     def norm(x: Value, name: str) -> Value:
@@ -84,21 +100,22 @@ def decoder(b: Builder, hp: Hyper, plan: Sequence[Heads], mlp: Mlp, style: Style
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd, scale=style.embed_by)
     if style.positions:
         x = b.add(x, b.embed("position_embd", hp.n_ctx_train, hp.n_embd, ids="pos"))
-    for il, heads in enumerate(plan):
+    for il, of_layer in enumerate(plan):
         layer = f"blk.{il}"
         h = norm(x, f"{layer}.attn_norm") if style.norm_before else x
-        o = gqa_block(b, h, layer, heads)
+        mixed = (attention(of_layer) if isinstance(of_layer, Heads) else of_layer)(b, h, layer)
         if il == hp.n_layers - 1 and selects_rows(hp):
-            o, x = b.rows(o), b.rows(x)
-            h = b.rows(h) if style.parallel else h
-        o = b.linear(o, f"{layer}.attn_output", hp.n_embd)
-        if style.norm_after:
-            o = norm(o, f"{layer}.post_attention_norm")
-        x = b.add(x, o, alpha=style.residual_by)
+            mixed = [(b.rows(o), name) for o, name in mixed]
+            x, h = b.rows(x), b.rows(h) if style.parallel else h
+        for o, name in mixed:
+            o = b.linear(o, f"{layer}.{name}", hp.n_embd)
+            if style.norm_after:
+                o = norm(o, f"{layer}.post_attention_norm")
+            x = b.add(x, o, alpha=style.residual_by)
         if not style.parallel:
             h = norm(x, f"{layer}.{style.ffn_norm}") if style.norm_before else x
         h = mlp(b, h, il)
         if style.norm_after:
             h = norm(h, f"{layer}.post_ffw_norm")
         x = b.add(x, h, alpha=style.residual_by)
-    head(b, norm(x, "output_norm"), hp, by=style.logits_by, cap=style.logits_cap)
+    head(b, norm(x, style.output_norm), hp, by=style.logits_by, cap=style.logits_cap)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from edgeinfer.arch.shared.blocks import Heads, attend, head, heads_of, selects_rows
-from edgeinfer.arch.shared.decoder import Mlp
+from edgeinfer.arch.shared.blocks import Heads, attend, heads_of
+from edgeinfer.arch.shared.decoder import Mixed, Mixer, Mlp, Style, decoder
 from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS, Hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
 from edgeinfer.errors import UnsupportedModelError
@@ -42,20 +42,16 @@ def delta_decoder(
         )
     rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
     net, recurrent = _net(m), _recurrent(m, hp.n_layers)
-    x = b.embed("token_embd", hp.n_vocab, hp.n_embd)
-    for il in range(hp.n_layers):
-        layer = f"blk.{il}"
-        h = b.rms_norm(x, f"{layer}.attn_norm", hp.eps)
-        if recurrent[il]:
-            o, name = _delta_net(b, h, layer, net, hp.eps), f"{layer}.ssm_out"
-        else:
-            heads = replace(heads_of(hp, il, rope), qk_norm="heads")
-            o, name = _gated_attention(b, h, layer, heads), f"{layer}.attn_output"
-        if il == hp.n_layers - 1 and selects_rows(hp):
-            o, x = b.rows(o), b.rows(x)
-        x = b.add(x, b.linear(o, name, hp.n_embd))
-        x = b.add(x, mlp(b, b.rms_norm(x, f"{layer}.post_attention_norm", hp.eps), il))
-    head(b, b.rms_norm(x, "output_norm", hp.eps), hp)
+
+    def recur(b: Builder, x: Value, layer: str) -> Mixed:
+        return [(_delta_net(b, x, layer, net, hp.eps), "ssm_out")]
+
+    def attend_in(il: int) -> Mixer:
+        heads = replace(heads_of(hp, il, rope), qk_norm="heads")
+        return lambda b, x, layer: [(_gated_attention(b, x, layer, heads), "attn_output")]
+
+    plan = [recur if recurrent[il] else attend_in(il) for il in range(hp.n_layers)]
+    decoder(b, hp, plan, mlp, Style(ffn_norm="post_attention_norm"))
 
 
 def _gated_attention(b: Builder, x: Value, layer: str, heads: Heads) -> Value:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edgeinfer.arch.shared.blocks import gqa_block, head, heads_of, selects_rows
-from edgeinfer.arch.shared.decoder import Mlp
+from edgeinfer.arch.shared.blocks import heads_of
+from edgeinfer.arch.shared.decoder import Mixed, Mlp, Style, decoder
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
 from edgeinfer.errors import UnsupportedModelError
@@ -30,20 +30,15 @@ def conv_decoder(
             "convolutions that look ahead are not supported"
         )
     rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
-    x = b.embed("token_embd", hp.n_vocab, hp.n_embd)
-    for il in range(hp.n_layers):
-        layer = f"blk.{il}"
-        h = b.rms_norm(x, f"{layer}.attn_norm", hp.eps)
-        if hp.n_kv_heads[il]:
-            heads = replace(heads_of(hp, il, rope), qk_norm="heads")
-            o, name = gqa_block(b, h, layer, heads), f"{layer}.attn_output"
-        else:
-            o, name = _short_conv(b, h, layer, n_taps), f"{layer}.shortconv.out_proj"
-        if il == hp.n_layers - 1 and selects_rows(hp):
-            o, x = b.rows(o), b.rows(x)
-        x = b.add(x, b.linear(o, name, hp.n_embd))
-        x = b.add(x, mlp(b, b.rms_norm(x, f"{layer}.ffn_norm", hp.eps), il))
-    head(b, b.rms_norm(x, "token_embd_norm", hp.eps), hp)  # the name it has in files
+
+    def convolve(b: Builder, x: Value, layer: str) -> Mixed:
+        return [(_short_conv(b, x, layer, n_taps), "shortconv.out_proj")]
+
+    plan = [
+        replace(heads_of(hp, il, rope), qk_norm="heads") if n_kv else convolve
+        for il, n_kv in enumerate(hp.n_kv_heads)
+    ]
+    decoder(b, hp, plan, mlp, Style(output_norm="token_embd_norm"))  # the name it has in files
 
 
 def _short_conv(b: Builder, x: Value, layer: str, n_taps: int) -> Value:

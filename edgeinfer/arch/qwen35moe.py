@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 
-from edgeinfer.arch.shared.blocks import Experts, moe_block
+from edgeinfer.arch.shared.blocks import Experts, moe_block, shared_mlp
 from edgeinfer.arch.shared.delta_net import delta_decoder
 from edgeinfer.arch.shared.experts import read_experts
 from edgeinfer.arch.shared.hyper import MAX_WIDTH, read_hyper
@@ -27,8 +27,6 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
 
 def _mlp(b: Builder, x: Value, layer: str, experts: Experts, n_shared: int) -> Value:
     chosen = moe_block(b, x, layer, experts, "silu")
-    g = b.linear(x, f"{layer}.ffn_gate_shexp", n_shared)
-    u = b.linear(x, f"{layer}.ffn_up_shexp", n_shared)
-    shared = b.linear(b.gated(g, u, "silu"), f"{layer}.ffn_down_shexp", x.width)
+    shared = shared_mlp(b, x, layer, n_shared, "silu")
     gate = b.linear(x, f"{layer}.ffn_gate_inp_shexp", 1)
     return b.add(chosen, b.gated(gate, shared, "sigmoid"))

@@ -7,6 +7,7 @@ Decides nothing by itself.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from edgeinfer.loader.metadata import REQUIRED, Metadata
 
 NAME = "config.json"
 MOST_LAYERS = 1024
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 # What transformers calls layer types, by the names that older configurations have.
-_LAYER_TYPES = {"attention": FULL, "mamba": "linear_attention"}
+_LAYER_TYPES = {"attention": FULL, "mamba": LINEAR}
 # What GPT-2's configuration, and those made after it, call what all others agree about.
 _NAMES = {
     "n_embd": "hidden_size",
@@ -71,7 +72,7 @@ class Config:
 
     def layer_types(self, default: list[str] | None = None) -> list[str]:
         """Return the kind of each layer, under transformers' present names."""
-        found = self.raw.get("layer_types")
+        found = self.raw.get("layer_types", self.raw.get("layers_block_type"))
         if found is None and default is not None:
             return default
         if not isinstance(found, list) or len(found) != self.n_layers:
@@ -81,7 +82,7 @@ class Config:
     def numbers(self, key: str, values: Any, n: int) -> list[float]:
         """Check and return a list of `n` numbers found under `key`."""
         is_list = isinstance(values, list) and len(values) == n
-        if not is_list or not all(type(value) in (int, float) for value in values):
+        if not is_list or not all(type(v) in (int, float) and isfinite(v) for v in values):
             raise self.error(key, f"{quote(str(values))} (need {n} numbers)")
         return [float(value) for value in values]
 
@@ -110,7 +111,7 @@ def read_config(folder: Path) -> Config:
     Raises ModelNotFoundError if there is none, ModelFormatError if it is damaged or does not name
     its architecture.
     """
-    raw = read_object(folder / NAME)
+    raw = read_object(folder / NAME, infinite=True)
     where = display(folder / NAME)
     names = raw.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):

@@ -6,7 +6,7 @@ change places wherever they are rows or columns. Nothing changes where there are
 
 import numpy as np
 
-from edgeinfer.convert.config import FULL, Config
+from edgeinfer.convert.config import FULL, LINEAR, Config
 from edgeinfer.convert.family import Change, plus_one
 from edgeinfer.convert.keys import Keys, base_keys, counts, expert_keys, flags, u32
 from edgeinfer.convert.rotation import rope_keys, rope_of
@@ -42,7 +42,7 @@ def delta_net_keys(c: Config, *, n_ff: int | None = None) -> Keys:
     sections = rope.raw.get("mrope_section", [11, 11, 10])
     axes = [int(n) for n in c.numbers("mrope_section", sections, 3)]
     interval = integer("full_attention_interval", 4, least=1)
-    default = [FULL if (i + 1) % interval == 0 else "linear_attention" for i in range(c.n_layers)]
+    default = [LINEAR if (i + 1) % interval else FULL for i in range(c.n_layers)]
     v_heads = integer(_HEADS, least=1)
     return [
         *base_keys(c, n_ff=n_ff),

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgeinfer.convert import granite
 from edgeinfer.convert.config import FULL, SLIDING, Config
 from edgeinfer.convert.delta_net import (
     CHANGES,
@@ -17,11 +18,11 @@ from edgeinfer.convert.delta_net import (
     delta_net_moe_keys,
     gate_up,
 )
-from edgeinfer.convert.family import PAIRED, Family, plus_one
+from edgeinfer.convert.family import PAIRED, Family, plus_one, squeezed
 from edgeinfer.convert.keys import (
     Keys,
+    attending_keys,
     base_keys,
-    counts,
     expert_keys,
     f32,
     flag,
@@ -30,7 +31,7 @@ from edgeinfer.convert.keys import (
     window_keys,
 )
 from edgeinfer.convert.rotation import rope_keys, rope_of, rope_tensors
-from edgeinfer.convert.weights import Weights, part, reordered, reshaped, stacked, transposed
+from edgeinfer.convert.weights import Weights, part, reordered, stacked, transposed
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.metadata import REQUIRED
@@ -46,7 +47,8 @@ TEXT_PREFIX = (
 def family_of(c: Config) -> Family:
     """Return the row of a configuration's class. Raises UnsupportedModelError if there is none."""
     if c.architecture in FAMILIES:
-        return FAMILIES[c.architecture]
+        found = FAMILIES[c.architecture]
+        return found if isinstance(found, Family) else found(c)
     raise UnsupportedModelError(
         f"{c.values.where}: architecture {quote(c.architecture)} (need one of "
         f"{', '.join(sorted(FAMILIES))}): this version of edgeinfer cannot convert it"
@@ -168,17 +170,6 @@ def _olmo2(c: Config) -> Keys:
     return base_keys(c) + rope_keys(c, rope_of(c, theta=10000.0))
 
 
-def _granite(c: Config) -> Keys:
-    number = c.values.number
-    return [
-        *_olmo2(c),
-        f32(".attention.scale", number("attention_multiplier", above=0.0)),
-        f32(".embedding_scale", number("embedding_multiplier", above=0.0)),
-        f32(".residual_scale", number("residual_multiplier", above=0.0)),
-        f32(".logit_scale", number("logits_scaling", above=0.0)),
-    ]
-
-
 def _gpt_oss(c: Config) -> Keys:
     c.expect("hidden_act", "silu")
     c.expect("swiglu_limit", 7.0, default=7.0)
@@ -290,18 +281,11 @@ def _lfm2moe(c: Config) -> Keys:
 
 def _short_convs(c: Config, n_ff: int) -> Keys:
     keys = base_keys(c, eps="norm_eps", n_ff=n_ff)
-    kinds = [c.n_kv_heads if kind == FULL else 0 for kind in c.layer_types()]
     return [
-        *(key for key in keys if key.key != ".attention.head_count_kv"),
-        counts(".attention.head_count_kv", kinds),
+        *attending_keys(c, keys, c.layer_types()),
         u32(".shortconv.l_cache", c.values.integer("conv_L_cache", least=2)),
         *rope_keys(c, rope_of(c, theta=1e6)),
     ]
-
-
-def _squeezed(weights: Weights, c: Config) -> Weights:
-    """Take a convolution's axis of one channel away."""
-    return reshaped(weights, *(n for n in weights.shape if n > 1))
 
 
 _QWEN35 = Family(
@@ -324,7 +308,7 @@ _GEMMA3 = Family(
 _LLAMA = Family("llama", _llama, computed=_factors(10000.0), changes=PAIRED)
 _MISTRAL3 = Family("mistral3", _mistral3, renames=TEXT_PREFIX, changes=PAIRED, left_out=VISION)
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "Cohere2ForCausalLM": Family("cohere2", _cohere2),
     "Gemma2ForCausalLM": Family("gemma2", _gemma2, changes=(("*norm", plus_one),)),
     "Gemma3ForCausalLM": _GEMMA3,
@@ -356,8 +340,11 @@ FAMILIES: dict[str, Family] = {
         splits=(("ffn_gate_exps", _gate_up),),
         changes=(("ffn_down_exps", _input_last),),
     ),
-    "GraniteForCausalLM": Family("granite", _granite, changes=PAIRED),
-    "Lfm2ForCausalLM": Family("lfm2", _lfm2, changes=(("shortconv.conv", _squeezed),)),
+    "GraniteForCausalLM": granite.DENSE,
+    "GraniteMoeForCausalLM": granite.MOE,
+    "GraniteMoeHybridForCausalLM": granite.hybrid,
+    "GraniteMoeSharedForCausalLM": granite.MOE,
+    "Lfm2ForCausalLM": Family("lfm2", _lfm2, changes=(("shortconv.conv", squeezed),)),
     "Lfm2MoeForCausalLM": Family(
         "lfm2moe",
         _lfm2moe,
@@ -367,7 +354,7 @@ FAMILIES: dict[str, Family] = {
             (r"\.experts\.(\d+)\.w3\.", r".experts.\1.up_proj."),
             (r"\.expert_bias$", ".expert_bias.bias"),
         ),
-        changes=(("shortconv.conv", _squeezed),),
+        changes=(("shortconv.conv", squeezed),),
     ),
     "LlamaForCausalLM": _LLAMA,
     "Ministral3ForCausalLM": _MISTRAL3,

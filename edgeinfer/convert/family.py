@@ -7,7 +7,7 @@ import numpy as np
 
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.keys import Keys
-from edgeinfer.convert.weights import Weights, changed, reordered
+from edgeinfer.convert.weights import Weights, changed, reordered, reshaped
 
 Change = Callable[[Weights, Config], Weights]
 Split = Callable[[Weights, Config], dict[str, Weights]]
@@ -40,6 +40,11 @@ class Family:
 def plus_one(weights: Weights, c: Config) -> Weights:
     """Fold the one that the model adds to a norm's weights into them."""
     return changed(weights, lambda values: values + np.float32(1))
+
+
+def squeezed(weights: Weights, c: Config) -> Weights:
+    """Take a convolution's axis of one channel away."""
+    return reshaped(weights, *(n for n in weights.shape if n > 1))
 
 
 def paired_q(weights: Weights, c: Config) -> Weights:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeinfer.convert.config import Config
+from edgeinfer.convert.config import FULL, Config
 from edgeinfer.loader.metadata import REQUIRED
 from edgeinfer.loader.strings import StringArray
 from edgeinfer.writer.entries import Entry
@@ -99,3 +99,10 @@ def window_keys(c: Config, windowed: Sequence[bool], *, default: int = REQUIRED)
         u32(".attention.sliding_window", c.values.integer("sliding_window", default, least=1)),
         flags(".attention.sliding_window_pattern", windowed),
     ]
+
+
+def attending_keys(c: Config, keys: Keys, kinds: Sequence[str]) -> Keys:
+    """Return the keys of a transformer with KV heads in those layers alone that attend."""
+    name = ".attention.head_count_kv"
+    kv_heads = counts(name, [c.n_kv_heads if kind == FULL else 0 for kind in kinds])
+    return [kv_heads if key.key == name else key for key in keys]

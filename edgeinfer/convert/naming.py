@@ -74,7 +74,8 @@ def _gguf_name(names: "TensorNameMap", name: str) -> str | None:
         if name.endswith(suffix):
             found: str | None = names.get_name(name.removesuffix(suffix))
             if found is not None:
-                bare = found.endswith(BARE)
+                # The map knows some names with their suffix; what it makes of them has none.
+                bare = found.endswith(BARE) or (name.endswith(".weight") and not suffix)
                 return found if bare else found + (suffix or ".weight")
     return None
 

@@ -1,11 +1,12 @@
-"""Read JSON from files that anyone may have written: objects with each key once, finite numbers.
+"""Read JSON from files that anyone may have written: objects with each key once, no NaN.
 
 Knows nothing of what the objects mean.
 """
 
 import json
+import math
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from edgeinfer.errors import ModelFormatError, ModelNotFoundError
 from edgeinfer.loader.cursor import quote
@@ -16,8 +17,8 @@ MAX_BYTES = 256 << 20  # the largest tokenizer.json has 40 MB
 Object = dict[str, Any]
 
 
-def read_object(path: Path) -> Object:
-    """Return the object a file holds.
+def read_object(path: Path, *, infinite: bool = False) -> Object:
+    """Return the object a file holds; `infinite`: numbers may be infinite.
 
     Raises ModelNotFoundError if there is no such file, ModelFormatError if it is not JSON, too
     large or nested too deep, or names a key twice.
@@ -30,10 +31,10 @@ def read_object(path: Path) -> Object:
         raise ModelNotFoundError(f"{where}: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:
         raise ModelFormatError(f"{where}: found more than {MAX_BYTES} bytes of JSON")
-    return parse_object(raw, where)
+    return parse_object(raw, where, infinite=infinite)
 
 
-def parse_object(raw: bytes, where: str) -> Object:
+def parse_object(raw: bytes, where: str, *, infinite: bool = False) -> Object:
     """Return the object that bytes hold; raises ModelFormatError."""
 
     def once(pairs: list[tuple[str, Any]]) -> Object:
@@ -44,7 +45,9 @@ def parse_object(raw: bytes, where: str) -> Object:
             raise ModelFormatError(f"{where}: key {quote(twice)}: found twice (need each key once)")
         return found
 
-    def constant(name: str) -> NoReturn:
+    def constant(name: str) -> float:
+        if infinite and name == "Infinity":
+            return math.inf
         raise ModelFormatError(f"{where}: found {name} (need finite numbers)")
 
     try:

@@ -15,7 +15,7 @@ from edgeinfer.program.ops_routing import Score
 from edgeinfer.program.ops_rowwise import EmbedIds, PoolKind
 from edgeinfer.program.program import Constant, Pooling, Program
 from edgeinfer.program.rope import RopeTable
-from edgeinfer.program.states import Conv, Delta, Kv, KvKind, Recurrent
+from edgeinfer.program.states import Conv, Delta, Kv, KvKind, Recurrent, Ssm
 from edgeinfer.program.values import ConstantRef, Rows, Use, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
@@ -107,11 +107,15 @@ class Builder:
         self._emit(ops.Embed(table, out, ids, row, scale))
         return out
 
-    def rms_norm(self, x: Value, name: str | None, eps: float, *, groups: int = 1) -> Value:
-        """Normalize each of `groups` groups; the weight is one group long and shared."""
+    def rms_norm(
+        self, x: Value, name: str | None, eps: float, *, groups: int = 1, own: bool = False
+    ) -> Value:
+        """Normalize each of `groups` groups, by a weight they share or each by its own."""
         weight = None
         if name is not None:
-            weight = WeightRef(f"{name}.weight", (x.width // max(groups, 1),), Use.VECTOR)
+            n = x.width // max(groups, 1)
+            shape = (groups, n) if own else (n,)
+            weight = WeightRef(f"{name}.weight", shape, Use.VECTOR)
         out = self.value(x.width, x.rows)
         self._emit(ops.RmsNorm(x, weight, out, eps, groups))
         return out
@@ -194,6 +198,18 @@ class Builder:
         self._recurrent.append(Delta(id, v_heads, k.width // k_heads, v.width // v_heads))
         out = self.value(v.width, v.rows)
         self._emit(ops.DeltaNet(q, k, v, g, beta, out, id, k_heads, v_heads))
+        return out
+
+    def ssm_scan(
+        self, x: Value, b: Value, c: Value, dt: Value, layer: str, *, heads: int, groups: int
+    ) -> Value:
+        """Apply the recurrence of Mamba-2 with a layer's `ssm_a`, `ssm_d` and `ssm_dt.bias`."""
+        id, state = self._next_id(Ssm), b.width // groups
+        self._recurrent.append(Ssm(id, heads, x.width // heads, state))
+        a, d = (WeightRef(f"{layer}.ssm_{name}", (heads, 1), Use.VECTOR) for name in ("a", "d"))
+        dt_bias = WeightRef(f"{layer}.ssm_dt.bias", (heads,), Use.VECTOR)
+        out = self.value(x.width, x.rows)
+        self._emit(ops.SsmScan(x, b, c, dt, a, d, dt_bias, out, id, heads, groups, state))
         return out
 
     def _next_id(self, kind: type[Recurrent]) -> int:

@@ -74,6 +74,24 @@ DELTA: dict[str, Any] = {
     "rope_parameters": rope(theta=30000.0, partial_rotary_factor=0.5, mrope_section=[2, 2, 2]),
 }
 
+GRANITE: dict[str, Any] = {
+    "attention_multiplier": 0.1,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 4.0,
+    "rope_parameters": rope(),
+}
+GRANITE_HYBRID: dict[str, Any] = GRANITE | {
+    "num_hidden_layers": 4,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 3,
+    "shared_intermediate_size": 56,
+    "mamba_n_heads": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 12,
+    "layer_types": ["mamba", "attention", "mamba", "mamba"],
+}
+
 ROWS: dict[str, Row] = {
     "llama, biases, llama3 factors": Row(
         "llama",
@@ -215,16 +233,28 @@ ROWS: dict[str, Row] = {
         peer=False,  # its layers without a rotation are each fourth
     ),
     "olmo2": Row("olmo2", "Olmo2", {"rope_parameters": rope("default", 5e5)}),
-    "granite": Row(
-        "granite",
-        "Granite",
-        {
-            "attention_multiplier": 0.1,
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.22,
-            "logits_scaling": 4.0,
-            "rope_parameters": rope(),
+    "granite": Row("granite", "Granite", GRANITE),
+    "granitemoe": Row(
+        "granitemoe",
+        "GraniteMoeShared",
+        GRANITE | {"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 56},
+    ),
+    "granitehybrid": Row("granitehybrid", "GraniteMoeHybrid", GRANITE_HYBRID),
+    "granitehybrid, dense, turning": Row(
+        "granitehybrid",
+        "GraniteMoeHybrid",
+        GRANITE_HYBRID
+        | {
+            "num_local_experts": 0,
+            "position_embedding_type": "rope",
+            "mamba_n_groups": 1,
+            "mamba_conv_bias": False,
         },
+    ),
+    "granite, as a hybrid": Row(
+        "granite",
+        "GraniteMoeHybrid",
+        GRANITE_HYBRID | {"num_local_experts": 0, "layer_types": ["attention"] * 4},
     ),
     "starcoder2": Row("starcoder2", "Starcoder2", {"rope_parameters": rope("default", 1e5)}),
     "starcoder2, window": Row(

@@ -146,6 +146,13 @@ def gated_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value
     return b.linear(b.gated(g, u, fn), f"{layer}.ffn_down", x.width)
 
 
+def shared_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value:
+    """Return what the expert gives that all rows meet."""
+    g = b.linear(x, f"{layer}.ffn_gate_shexp", n_ff)
+    u = b.linear(x, f"{layer}.ffn_up_shexp", n_ff)
+    return b.linear(b.gated(g, u, fn), f"{layer}.ffn_down_shexp", x.width)
+
+
 def fused_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: GatedFn) -> Value:
     """Return the same from a file whose ffn_up has the rows of the gate before its own."""
     g, u = b.split(b.linear(x, f"{layer}.ffn_up", 2 * n_ff), n_ff, n_ff)

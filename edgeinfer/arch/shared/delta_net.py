@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 from edgeinfer.arch.shared.blocks import Heads, attend, heads_of
 from edgeinfer.arch.shared.decoder import Mixed, Mixer, Mlp, Style, decoder
-from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS, Hyper
+from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
+from edgeinfer.arch.shared.state_sizes import read_state
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.values import Use, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
-MOST_TAPS = 64
 L2_EPS = 1e-6
 
 
@@ -83,19 +83,13 @@ def _row(b: Builder, name: str, net: Net) -> WeightRef:
 
 
 def _net(m: Metadata) -> Net:
-    k_heads = m.integer(".ssm.group_count", least=1, most=MAX_HEADS)
-    v_heads = m.integer(".ssm.time_step_rank", least=1, most=MAX_HEADS)
-    inner = m.integer(".ssm.inner_size", least=1, most=MAX_HEADS * MAX_HEAD_DIM)
-    if v_heads % k_heads:
-        raise m.error(".ssm.time_step_rank", f"found {v_heads} (need a multiple of {k_heads})")
-    if inner % v_heads:
-        raise m.error(".ssm.inner_size", f"found {inner} (need a multiple of {v_heads})")
+    sizes = read_state(m)
     return Net(
-        k_heads=k_heads,
-        v_heads=v_heads,
-        key_dim=m.integer(".ssm.state_size", least=1, most=MAX_HEAD_DIM),
-        value_dim=inner // v_heads,
-        n_taps=m.integer(".ssm.conv_kernel", least=2, most=MOST_TAPS),
+        k_heads=sizes.groups,
+        v_heads=sizes.heads,
+        key_dim=sizes.state,
+        value_dim=sizes.inner // sizes.heads,
+        n_taps=sizes.n_taps,
     )
 
 

@@ -9,8 +9,7 @@ from edgeinfer.kernels.native.instructions import (
     Rotation,
 )
 from edgeinfer.kernels.native.lowering import Lowering, norm_vector
-from edgeinfer.program.ops import Attention, KvStore, Linear, RmsNorm, Rope
-from edgeinfer.program.values import Value
+from edgeinfer.program.ops import Attention, KvStore, Linear, Rope
 
 UNLIMITED = (1 << 31) - 1  # EI_UNLIMITED of csrc/edgeinfer.h
 ATTENTION_ROWS = 48  # query heads of one KV head that one attention item holds
@@ -20,32 +19,18 @@ def rope(lowering: Lowering, i: int, op: Rope) -> None:
     """Lower a rotation that no KV append takes with it."""
     if op.axis is not None:
         raise UnsupportedModelError("native backend: rope with several axes is not implemented")
-    lowering.emit(heads_alone(lowering, op.x, op.out, op.heads, rope=op))
-
-
-def heads_alone(
-    lowering: Lowering,
-    x: Value,
-    out: Value,
-    heads: int,
-    *,
-    norm: RmsNorm | None = None,
-    rope: Rope | None = None,
-) -> Instruction:
-    """Return a HEADS op over one value: its norm per head, or its rotation."""
-    scalars: dict[str, float | int] = {"eps": norm.eps if norm else 0.0}
-    if rope:
-        scalars["interleaved"] = int(rope.pairing == "interleaved")
-    return Instruction(
-        Kind.HEADS,
-        x.rows,
-        inputs=(lowering.buffer(x),),
-        outputs=(lowering.buffer(out),),
-        vectors=(norm_vector(norm),),
-        rope=_rotation(rope),
-        heads=(heads,),
-        dims=(x.width // heads,),
-        scalars=scalars,
+    lowering.emit(
+        Instruction(
+            Kind.HEADS,
+            op.x.rows,
+            inputs=(lowering.buffer(op.x),),
+            outputs=(lowering.buffer(op.out),),
+            vectors=(None,),
+            rope=_rotation(op),
+            heads=(op.heads,),
+            dims=(op.x.width // op.heads,),
+            scalars={"eps": 0.0, "interleaved": int(op.pairing == "interleaved")},
+        )
     )
 
 

@@ -2,15 +2,17 @@
 
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.native.instructions import ONES, Buffer, Instruction, Kind
-from edgeinfer.kernels.native.lower_attention import heads_alone
 from edgeinfer.kernels.native.lowering import Lowering, norm_vector
 from edgeinfer.program.ops import Add, L2Norm, LayerNorm, RmsNorm
+
+Step = tuple[Kind, str | None]
+"""An op over rows and the vector it takes."""
 
 
 def norm(lowering: Lowering, i: int, op: RmsNorm) -> None:
     """Lower a norm; where it ends a branch, the branch's add and the norm after that join it."""
     if op.groups > 1:
-        lowering.emit(heads_alone(lowering, op.x, op.out, op.groups, norm=op))
+        _groups(lowering, op)
         return
     taker = lowering.uses.sole_taker(op.out, Add)
     if taker and _joins(lowering, taker[1], op):
@@ -50,13 +52,25 @@ def layer_norm(lowering: Lowering, i: int, op: LayerNorm) -> None:
             raise UnsupportedModelError(
                 "native backend: layer_norm of groups that share a weight is not implemented"
             )
-    x, dim = lowering.buffer(op.x), op.x.width // op.groups
-    steps: list[tuple[Kind, str | None]] = [(Kind.CENTER, None), (Kind.HEADS, ONES)]
+    steps: list[Step] = [(Kind.CENTER, None), (Kind.HEADS, ONES)]
     steps += [(Kind.MULTIPLY, op.weight.name)] if op.weight else []
     steps += [(Kind.ADD, op.bias.name)] if op.bias else []
-    for kind, vector in steps:
-        is_last = kind is steps[-1][0]
-        out = lowering.buffer(op.out) if is_last else Buffer(op.x.width, op.x.rows)
+    _in_steps(lowering, op, steps)
+
+
+def _groups(lowering: Lowering, op: RmsNorm) -> None:
+    """Lower the norm of each group, by a weight that all share, or each by its own."""
+    own = op.weight is not None and op.weight.size != op.x.width // op.groups
+    steps: list[Step] = [(Kind.HEADS, ONES if own else norm_vector(op))]
+    steps += [(Kind.MULTIPLY, norm_vector(op))] if own else []
+    _in_steps(lowering, op, steps)
+
+
+def _in_steps(lowering: Lowering, op: RmsNorm | LayerNorm, steps: list[Step]) -> None:
+    """Emit a norm as ops that each work on the rows the one before left."""
+    x = lowering.buffer(op.x)
+    for n, (kind, vector) in enumerate(steps, 1):
+        out = lowering.buffer(op.out) if n == len(steps) else Buffer(op.x.width, op.x.rows)
         lowering.emit(
             Instruction(
                 kind,
@@ -65,7 +79,7 @@ def layer_norm(lowering: Lowering, i: int, op: LayerNorm) -> None:
                 outputs=(out,),
                 vectors=(vector,),
                 heads=(op.groups,),
-                dims=(dim,),
+                dims=(op.x.width // op.groups,),
                 scalars={"eps": op.eps},
             )
         )

@@ -237,7 +237,8 @@ ROWS: dict[str, Row] = {
     "granitemoe": Row(
         "granitemoe",
         "GraniteMoeShared",
-        GRANITE | {"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 56},
+        GRANITE
+        | {"num_local_experts": 5, "num_experts_per_tok": 3, "shared_intermediate_size": 56},
     ),
     "granitehybrid": Row("granitehybrid", "GraniteMoeHybrid", GRANITE_HYBRID),
     "granitehybrid, dense, turning": Row(
@@ -248,7 +249,6 @@ ROWS: dict[str, Row] = {
             "num_local_experts": 0,
             "position_embedding_type": "rope",
             "mamba_n_groups": 1,
-            "mamba_conv_bias": False,
         },
     ),
     "granite, as a hybrid": Row(

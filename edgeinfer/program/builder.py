@@ -115,7 +115,9 @@ class Builder:
         if name is not None:
             n = x.width // max(groups, 1)
             shape = (groups, n) if own else (n,)
-            weight = WeightRef(f"{name}.weight", shape, Use.VECTOR)
+            # Files of falcon-h1 leave the suffix of some away.
+            name = name if self.has(name) else f"{name}.weight"
+            weight = WeightRef(name, shape, Use.VECTOR)
         out = self.value(x.width, x.rows)
         self._emit(ops.RmsNorm(x, weight, out, eps, groups))
         return out

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgeinfer.convert import granite
+from edgeinfer.convert import gemma4, granite
 from edgeinfer.convert.config import FULL, SLIDING, Config
 from edgeinfer.convert.delta_net import (
     CHANGES,
@@ -18,7 +18,6 @@ from edgeinfer.convert.delta_net import (
     delta_net_moe_keys,
     gate_up,
 )
-from edgeinfer.convert.falcon_h1 import FALCON_H1
 from edgeinfer.convert.family import PAIRED, Family, plus_one, squeezed
 from edgeinfer.convert.keys import (
     Keys,
@@ -306,6 +305,13 @@ _GEMMA3 = Family(
     changes=(("*norm", plus_one),),
     left_out=VISION,
 )
+_GEMMA4 = Family(
+    "gemma4",
+    gemma4.gemma4_keys,
+    computed=gemma4.gemma4_factors,
+    renames=(*TEXT_PREFIX, *gemma4.RENAMES),
+    left_out=gemma4.OTHER_SENSES,
+)
 _LLAMA = Family("llama", _llama, computed=_factors(10000.0), changes=PAIRED)
 _MISTRAL3 = Family("mistral3", _mistral3, renames=TEXT_PREFIX, changes=PAIRED, left_out=VISION)
 
@@ -314,6 +320,8 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "Gemma2ForCausalLM": Family("gemma2", _gemma2, changes=(("*norm", plus_one),)),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
+    "Gemma4ForCausalLM": _GEMMA4,
+    "Gemma4ForConditionalGeneration": _GEMMA4,
     "Qwen3_5ForCausalLM": _QWEN35,
     "Qwen3_5ForConditionalGeneration": _QWEN35,
     "Qwen3_5MoeForCausalLM": _QWEN35MOE,
@@ -341,7 +349,6 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
         splits=(("ffn_gate_exps", _gate_up),),
         changes=(("ffn_down_exps", _input_last),),
     ),
-    "FalconH1ForCausalLM": FALCON_H1,
     "GraniteForCausalLM": granite.DENSE,
     "GraniteMoeForCausalLM": granite.MOE,
     "GraniteMoeHybridForCausalLM": granite.hybrid,

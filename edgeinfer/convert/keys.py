@@ -80,15 +80,15 @@ def base_keys(
     ]
 
 
-def expert_keys(c: Config, *, n_ff: int) -> Keys:
-    """Return the keys of a mixture of experts."""
+def expert_keys(c: Config, *, n_ff: int, n_used: str = "num_experts_per_tok") -> Keys:
+    """Return the keys of a mixture of experts; `n_used` names how many each token gets."""
     # transformers renames the one to the other when it saves some models.
     names = ("num_experts", "num_local_experts")
     name = next((name for name in names if name in c.values), names[0])
     n_experts = c.values.integer(name, least=1)
     return [
         u32(".expert_count", n_experts),
-        u32(".expert_used_count", c.values.integer("num_experts_per_tok", least=1, most=n_experts)),
+        u32(".expert_used_count", c.values.integer(n_used, least=1, most=n_experts)),
         u32(".expert_feed_forward_length", n_ff),
     ]
 

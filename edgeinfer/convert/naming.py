@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 8
 BLOCKS, SCALES = "_blocks", "_scales"
-SUFFIXES = (".weight", ".bias", "")
+SUFFIXES = (".weight", ".bias", ".scale", "")
 BARE = (".ssm_a", ".ssm_d")  # tensors whose names have no suffix
 # Buffers that checkpoints carry and the model computes by itself.
 BUFFERS = re.compile(r"\.(rotary_emb\.inv_freq|masked_bias|position_ids)$")
@@ -134,7 +134,7 @@ def _applied(
     """Yield what becomes of a named tensor: itself or its parts, changed."""
     layer = _LAYER.match(name)
     whole = name.removeprefix(layer[0] if layer else "")
-    stem = whole.removesuffix(".weight").removesuffix(".bias")
+    stem = whole.removesuffix(".weight").removesuffix(".bias").removesuffix(".scale")
     suffix = whole[len(stem) :]
     made = {stem: weights}
     for pattern, split in family.splits:

@@ -17,7 +17,8 @@ from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.metadata import REQUIRED, Metadata
 
-KINDS = ("default", "linear", "llama3", "longrope", "yarn")
+KINDS = ("default", "linear", "llama3", "longrope", "proportional", "yarn")
+STILL = 1e30  # a divisor after which a pair does not turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ def rope_of(
         base = c.values.number("rope_theta", theta, above=1.0)
     whole = c.values.number("partial_rotary_factor", 1.0, above=0.0, most=1.0)
     share = values.number("partial_rotary_factor", whole, above=0.0, most=1.0)
-    return Rope(kind, base, int((head_dim or c.head_dim) * share), values, raw)
+    n_rot = head_dim or c.head_dim
+    return Rope(kind, base, n_rot if kind == "proportional" else int(n_rot * share), values, raw)
 
 
 def rope_keys(c: Config, rope: Rope) -> Keys:
@@ -64,6 +66,8 @@ def rope_tensors(c: Config, rope: Rope) -> dict[str, Weights]:
     """Return the divisors of the frequencies, where the kind has some."""
     if rope.kind == "llama3":
         return {"rope_freqs.weight": computed(_llama3(rope))}
+    if rope.kind == "proportional":
+        return {"rope_freqs.weight": computed(_proportional(rope))}
     if rope.kind != "longrope":
         return {}
     return {
@@ -137,10 +141,20 @@ def _llama3(rope: Rope) -> np.ndarray:
     return 1 / ((1 - smooth) / factor + smooth)
 
 
+def _proportional(rope: Rope) -> np.ndarray:
+    """Return what each frequency is divided by: beyond the first share of them all stand still."""
+    number = rope.values.number
+    share = number("partial_rotary_factor", 1.0, above=0.0, most=1.0)
+    turning = int(share * rope.n_rot // 2)
+    factor = number("factor", 1.0, above=0.0)
+    return np.where(np.arange(rope.n_rot // 2) < turning, factor, STILL)
+
+
 _KEYS = {
     "default": _none,
     "linear": _linear,
     "llama3": _none,
     "longrope": _longrope,
+    "proportional": _none,
     "yarn": _yarn,
 }

@@ -54,8 +54,10 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *              fn 8: g = min(v.in0, limit), u = v.in1 within +-limit, g * sigmoid(alpha * g) * (u + 1)
  *   ADD        v.out0 = v.in0 + alpha * (v.in1 or c0)
  *   MULTIPLY   v.out0 = v.in0 * (v.in1 or c0)
- *   SCALE      v.out0 = scale * v.in0, with c0 times c0[position / dim[0]] (rows are tokens), then softcapped
- *   SPLIT      v.out0..2 = the columns of each of the heads[0] groups of v.in0, in order; of all groups together
+ *   SCALE      v.out0 = scale * v.in0, with c0 times c0[position / dim[0]] (rows are tokens; EI_UNLIMITED:
+ *              c0 is one number), then softcapped
+ *   SPLIT      v.out0..2 = the columns of each of the heads[0] groups of v.in0, in order from dim[0] on; of all groups
+ *              together
  *   ROUTE      v.out0 = the weights of the experts chosen by the logits v.in0 (c0 bias, c1 scale); fills the routing
  *   EXPERT_ACTS     acts_out = quantized v.in0, which has one row a slot
  *   EXPERTS_GATED   per slot: h = fn(w0 * x + c0) [* (w1 * x + c1)]; acts_out = quantized h. w1 = w0: one matrix holds

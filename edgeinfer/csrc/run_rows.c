@@ -17,13 +17,15 @@ static void gather_row(ei_exec *e, const ei_op *op, int32_t row) {
 }
 
 static void split_row(ei_exec *e, const ei_op *op, int32_t row) {
-    const float *x = row_of(e, op->in[0], row);
-    for (size_t group = 0; group < (size_t)op->heads[0]; group++)
+    size_t n_groups = (size_t)op->heads[0], n = (size_t)e->values.at[op->in[0]].width / n_groups;
+    for (size_t group = 0; group < n_groups; group++) {
+        const float *x = row_of(e, op->in[0], row) + group * n + op->dim[0];
         for (int i = 0; i < 3 && op->out[i] >= 0; i++) {
-            size_t width = (size_t)e->values.at[op->out[i]].width / (size_t)op->heads[0];
+            size_t width = (size_t)e->values.at[op->out[i]].width / n_groups;
             memcpy(row_of(e, op->out[i], row) + group * width, x, width * sizeof *x);
             x += width;
         }
+    }
 }
 
 /* in1 is a branch of in0's width; a branch is normed in place, it has no other reader. */

@@ -48,6 +48,7 @@ class Builder:
         self._recurrent: list[Recurrent] = []
         self._outputs: dict[str, Value] = {}
         self._pooling: Pooling | None = None
+        self._left_out: set[str] = set()
 
     def has(self, name: str) -> bool:
         """Tell whether the file has the tensor `name` (with its suffix)."""
@@ -56,6 +57,10 @@ class Builder:
     def optional(self, name: str, shape: tuple[int, ...]) -> WeightRef | None:
         """Return a vector weight if the file has it."""
         return WeightRef(name, shape, Use.VECTOR) if self.has(name) else None
+
+    def leave_out(self, *names: str) -> None:
+        """Name tensors that the file may have and the model itself does not use."""
+        self._left_out.update(names)
 
     def value(self, width: int, rows: Rows, *, is_ids: bool = False) -> Value:
         """Make a new value."""
@@ -108,16 +113,20 @@ class Builder:
         return out
 
     def rms_norm(
-        self, x: Value, name: str | None, eps: float, *, groups: int = 1, own: bool = False
+        self,
+        x: Value,
+        name: str | WeightRef | None,
+        eps: float,
+        *,
+        groups: int = 1,
+        own: bool = False,
     ) -> Value:
         """Normalize each of `groups` groups, by a weight they share or each by its own."""
-        weight = None
-        if name is not None:
+        weight = None if isinstance(name, str) else name
+        if isinstance(name, str):
             n = x.width // max(groups, 1)
             shape = (groups, n) if own else (n,)
-            # Files of falcon-h1 leave the suffix of some away.
-            name = name if self.has(name) else f"{name}.weight"
-            weight = WeightRef(name, shape, Use.VECTOR)
+            weight = WeightRef(f"{name}.weight", shape, Use.VECTOR)
         out = self.value(x.width, x.rows)
         self._emit(ops.RmsNorm(x, weight, out, eps, groups))
         return out
@@ -136,11 +145,14 @@ class Builder:
         self._emit(ops.LayerNorm(x, weight, self.optional(f"{name}.bias", shape), out, eps, groups))
         return out
 
-    def linear(self, x: Value, name: str, width: int) -> Value:
-        """Multiply by `name.weight`; use `name.bias` and `name.scale` if the file has them."""
+    def linear(self, x: Value, name: str, width: int, *, scaled: bool = True) -> Value:
+        """Multiply by `name.weight`; use `name.bias` and `name.scale` if the file has them.
+
+        `scaled`: such a scale is the matrix's.
+        """
         weight = WeightRef(f"{name}.weight", (width, x.width), Use.MATRIX)
         bias = self.optional(f"{name}.bias", (width,))
-        scale = self.optional(f"{name}.scale", (1,))
+        scale = self.optional(f"{name}.scale", (1,)) if scaled else None
         out = self.value(width, x.rows)
         self._emit(ops.Linear(x, weight, out, bias, scale))
         return out
@@ -325,4 +337,5 @@ class Builder:
             n_ctx=sizes.n_ctx,
             n_ctx_train=sizes.n_ctx_train,
             pooling=self._pooling,
+            left_out=frozenset(self._left_out),
         )

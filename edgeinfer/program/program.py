@@ -61,6 +61,7 @@ class Program:
     n_ctx_train: int
     n_axes: int = 1  # rows of the positions: 1, or 3 to 4 for M-RoPE
     pooling: Pooling | None = None
+    left_out: frozenset[str] = frozenset()  # tensors a file may have that the model does not use
     kvs: tuple[Kv, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -91,22 +91,15 @@ GRANITE_HYBRID: dict[str, Any] = GRANITE | {
     "mamba_d_state": 12,
     "layer_types": ["mamba", "attention", "mamba", "mamba"],
 }
-FALCON_H1: dict[str, Any] = {
+GEMMA4: dict[str, Any] = {
     "head_dim": 24,
-    "mamba_d_ssm": 48,
-    "mamba_n_heads": 6,
-    "mamba_n_groups": 2,
-    "mamba_d_state": 12,
-    "embedding_multiplier": 2.5,
-    "lm_head_multiplier": 0.4,
-    "key_multiplier": 0.7,
-    "attention_in_multiplier": 1.3,
-    "attention_out_multiplier": 0.6,
-    "ssm_in_multiplier": 1.2,
-    "ssm_out_multiplier": 0.8,
-    "mlp_multipliers": [1.4, 0.5],
-    "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7],
-    "rope_parameters": rope(theta=1e11),
+    "global_head_dim": 40,
+    "sliding_window": 40,
+    "final_logit_softcapping": 3.0,
+    "rope_parameters": {
+        "sliding_attention": rope(),
+        "full_attention": rope("proportional", 1e6, partial_rotary_factor=0.25),
+    },
 }
 
 ROWS: dict[str, Row] = {
@@ -140,6 +133,49 @@ ROWS: dict[str, Row] = {
                 "sliding_attention": rope(),
                 "full_attention": rope("linear", 1e6, factor=8.0),
             },
+        },
+    ),
+    "gemma4": Row(
+        "gemma4",
+        "Gemma4|Gemma4Text",
+        GEMMA4
+        | {
+            "num_hidden_layers": 7,
+            # The last global layer with keys of its own is not the one before the shared ones.
+            "layer_types": [WINDOWED[il in (1, 4, 6)] for il in range(7)],
+            "num_kv_shared_layers": 3,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 32,
+            "vocab_size_per_layer_input": N_VOCAB,
+        },
+        peer=False,  # it takes the layers before the shared ones for one of each kind, and ends
+    ),
+    "gemma4, adjacent": Row(
+        "gemma4",
+        "Gemma4|Gemma4Text",
+        GEMMA4
+        | {
+            "num_hidden_layers": 6,
+            "layer_types": WINDOWED * 3,
+            "num_kv_shared_layers": 2,
+            "hidden_size_per_layer_input": 32,
+            "vocab_size_per_layer_input": N_VOCAB,
+        },
+    ),
+    "gemma4, experts": Row(
+        "gemma4",
+        "Gemma4|Gemma4Text",
+        GEMMA4
+        | {
+            "num_hidden_layers": 4,
+            "layer_types": WINDOWED * 2,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 5,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 32,
         },
     ),
     "qwen35": Row("qwen35", "Qwen3_5|Qwen3_5Text", DELTA, peer=False),
@@ -272,24 +308,6 @@ ROWS: dict[str, Row] = {
         "granite",
         "GraniteMoeHybrid",
         GRANITE_HYBRID | {"num_local_experts": 0, "layer_types": ["attention"] * 4},
-    ),
-    "falcon-h1": Row(
-        "falcon-h1",
-        "FalconH1",
-        FALCON_H1 | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
-    ),
-    "falcon-h1, tied, no norm": Row(
-        "falcon-h1",
-        "FalconH1",
-        FALCON_H1
-        | {
-            "tie_word_embeddings": True,
-            "attention_bias": True,
-            "mlp_bias": True,
-            "projectors_bias": True,
-            "mamba_proj_bias": True,
-        },
-        peer=False,  # it has no biases of the mixer
     ),
     "starcoder2": Row("starcoder2", "Starcoder2", {"rope_parameters": rope("default", 1e5)}),
     "starcoder2, window": Row(

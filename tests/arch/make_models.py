@@ -39,15 +39,18 @@ def made(row: Row) -> Any:
     classes = (getattr(transformers, name + end, None) for end in ("ForCausalLM", "LMHeadModel"))
     model = next(filter(None, classes))(config).eval().float()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
             if parameter.ndim == 1:
                 parameter.add_(0.3 * noise)
+                # Gemma 4 scales no scores: its trained norms do.
+                if row.arch == "gemma4" and name.endswith("q_norm.weight"):
+                    parameter.mul_(len(parameter) ** -0.5)
             else:
                 parameter.copy_(noise * parameter.shape[-1] ** -0.5)
         for name, buffer in model.named_buffers():
-            if name.endswith("expert_bias"):
-                buffer.copy_(0.3 * torch.randn_like(buffer))
+            if name.endswith(("expert_bias", "layer_scalar")):
+                buffer.add_(0.3 * torch.randn_like(buffer))
     return model
 
 

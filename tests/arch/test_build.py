@@ -33,7 +33,7 @@ def test_supported_lists_architectures_only() -> None:
 @pytest.mark.parametrize("arch", ["mystery", "shared", "../llama", "llama.x", "__init__", ""])
 def test_unknown_architecture_lists_the_supported(tmp_path: Path, arch: str) -> None:
     metadata, arrays = tiny.llama()
-    with pytest.raises(UnsupportedModelError, match="gemma3, gpt-oss, "):
+    with pytest.raises(UnsupportedModelError, match=r"gemma3, .*gpt-oss, "):
         build(tmp_path, metadata | {"general.architecture": arch}, arrays)
 
 

@@ -192,7 +192,6 @@ def _joined(b: Builder, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("write", "named"),
     [
-        (lambda b, x: b.split(x, 8, 8, 8, 8)[0], "split into 4"),
         (_joined, "op 'concat'"),
     ],
 )

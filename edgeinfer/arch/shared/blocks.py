@@ -100,20 +100,21 @@ def gqa_block(b: Builder, x: Value, layer: str, heads: Heads) -> Value:
     return attend(b, *qkv(b, x, layer, heads), layer, heads)
 
 
+def turned(b: Builder, x: Value, norm: str, n_heads: int, heads: Heads) -> Value:
+    """Norm and turn queries or keys."""
+    if heads.qk_norm == "own":
+        x = b.layer_norm(x, norm, heads.eps, groups=n_heads)
+    elif heads.qk_norm != "none":
+        x = b.rms_norm(x, norm, heads.eps, groups=1 if heads.qk_norm == "rows" else n_heads)
+    if heads.rope is None:
+        return x
+    return b.rope(x, heads.rope, n_heads, pairing=heads.pairing)
+
+
 def attend(b: Builder, q: Value, k: Value, v: Value, layer: str, heads: Heads) -> Value:
     """Norm and turn queries and keys, keep keys and values, attend to all there are."""
-    if heads.qk_norm == "own":
-        q = b.layer_norm(q, f"{layer}.attn_q_norm", heads.eps, groups=heads.n_heads)
-        k = b.layer_norm(k, f"{layer}.attn_k_norm", heads.eps, groups=heads.n_kv_heads)
-    elif heads.qk_norm != "none":
-        q_groups, k_groups = heads.n_heads, heads.n_kv_heads
-        if heads.qk_norm == "rows":
-            q_groups = k_groups = 1
-        q = b.rms_norm(q, f"{layer}.attn_q_norm", heads.eps, groups=q_groups)
-        k = b.rms_norm(k, f"{layer}.attn_k_norm", heads.eps, groups=k_groups)
-    if heads.rope is not None:
-        q = b.rope(q, heads.rope, heads.n_heads, pairing=heads.pairing)
-        k = b.rope(k, heads.rope, heads.n_kv_heads, pairing=heads.pairing)
+    q = turned(b, q, f"{layer}.attn_q_norm", heads.n_heads, heads)
+    k = turned(b, k, f"{layer}.attn_k_norm", heads.n_kv_heads, heads)
     if heads.temperature is not None:
         q = b.scale(q, temp=heads.temperature)
     kv = b.kv(
@@ -165,13 +166,17 @@ def plain_mlp(b: Builder, x: Value, layer: str, n_ff: int, fn: Fn) -> Value:
     return b.linear(h, f"{layer}.ffn_down", x.width)
 
 
-def moe_block(b: Builder, x: Value, layer: str, experts: Experts, fn: GatedFn) -> Value:
+def moe_block(
+    b: Builder, x: Value, layer: str, experts: Experts, fn: GatedFn, *, logits: Value | None = None
+) -> Value:
     """Send each row to its best experts and sum their answers by the router's weights.
 
-    `exp_probs_b`, if the file has it, takes part in the choice alone.
+    `logits` are the router's, where it reads other rows than the experts do. `exp_probs_b`, if the
+    file has it, takes part in the choice alone.
     """
     n, n_ff = experts.n_experts, experts.n_ff
-    logits = b.linear(x, f"{layer}.ffn_gate_inp", n)
+    if logits is None:
+        logits = b.linear(x, f"{layer}.ffn_gate_inp", n)
     ids, w = b.route(
         logits,
         experts.n_used,
@@ -181,8 +186,12 @@ def moe_block(b: Builder, x: Value, layer: str, experts: Experts, fn: GatedFn) -
         by=experts.by,
         bias=b.optional(f"{layer}.exp_probs_b.bias", (n,)),
     )
-    g = b.expert_linear(x, ids, f"{layer}.ffn_gate_exps", (n, n_ff, x.width))
-    u = b.expert_linear(x, ids, f"{layer}.ffn_up_exps", (n, n_ff, x.width))
+    if b.has(f"{layer}.ffn_gate_up_exps.weight"):
+        both = b.expert_linear(x, ids, f"{layer}.ffn_gate_up_exps", (n, 2 * n_ff, x.width))
+        g, u = b.split(both, n_ff, n_ff, groups=experts.n_used)
+    else:
+        g = b.expert_linear(x, ids, f"{layer}.ffn_gate_exps", (n, n_ff, x.width))
+        u = b.expert_linear(x, ids, f"{layer}.ffn_up_exps", (n, n_ff, x.width))
     y = b.expert_linear(b.gated(g, u, fn), ids, f"{layer}.ffn_down_exps", (n, x.width, n_ff))
     return b.combine(y, w)
 

@@ -22,9 +22,8 @@ FACTOR_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors
 SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 
 
-def rope_dims(m: Metadata, head_dim: int) -> int:
+def rope_dims(m: Metadata, head_dim: int, *, key: str = ".rope.dimension_count") -> int:
     """Return how many elements of a head turn: an even number up to the head's size."""
-    key = ".rope.dimension_count"
     n_rot = m.integer(key, head_dim, least=2)
     if n_rot % 2 or n_rot > head_dim:
         raise m.error(key, f"found {n_rot} (need an even number up to the head size {head_dim})")

@@ -13,7 +13,7 @@ OUTPUT = ("output.weight", "output.bias")  # which a model that reads may have a
 
 def check_all_used(program: Program, tensors: Mapping[str, Tensor], *, where: str) -> None:
     """Raise UnsupportedModelError naming the tensors the program has no use for."""
-    used = program.weights().keys() | set(FACTOR_TENSORS)
+    used = program.weights().keys() | program.left_out | set(FACTOR_TENSORS)
     if program.pooling is not None:
         used |= set(OUTPUT)
     unused = [name for name in tensors if name not in used]

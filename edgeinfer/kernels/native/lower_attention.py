@@ -9,27 +9,30 @@ from edgeinfer.kernels.native.instructions import (
     Rotation,
 )
 from edgeinfer.kernels.native.lowering import Lowering, norm_vector
-from edgeinfer.program.ops import Attention, KvStore, Linear, Rope
+from edgeinfer.program.ops import Attention, KvStore, Linear, RmsNorm, Rope
 
 UNLIMITED = (1 << 31) - 1  # EI_UNLIMITED of csrc/edgeinfer.h
 ATTENTION_ROWS = 48  # query heads of one KV head that one attention item holds
 
 
-def rope(lowering: Lowering, i: int, op: Rope) -> None:
-    """Lower a rotation that no KV append takes with it."""
+def rope(lowering: Lowering, i: int, op: Rope, norm: RmsNorm | None = None) -> None:
+    """Lower a rotation that no KV append takes with it, and the norm before it if it is given."""
     if op.axis is not None:
         raise UnsupportedModelError("native backend: rope with several axes is not implemented")
     lowering.emit(
         Instruction(
             Kind.HEADS,
             op.x.rows,
-            inputs=(lowering.buffer(op.x),),
+            inputs=(lowering.buffer(norm.x if norm else op.x),),
             outputs=(lowering.buffer(op.out),),
-            vectors=(None,),
+            vectors=(norm_vector(norm),),
             rope=_rotation(op),
             heads=(op.heads,),
             dims=(op.x.width // op.heads,),
-            scalars={"eps": 0.0, "interleaved": int(op.pairing == "interleaved")},
+            scalars={
+                "eps": norm.eps if norm else 0.0,
+                "interleaved": int(op.pairing == "interleaved"),
+            },
         )
     )
 

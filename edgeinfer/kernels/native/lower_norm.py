@@ -2,8 +2,9 @@
 
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.native.instructions import ONES, Buffer, Instruction, Kind
+from edgeinfer.kernels.native.lower_attention import rope
 from edgeinfer.kernels.native.lowering import Lowering, norm_vector
-from edgeinfer.program.ops import Add, L2Norm, LayerNorm, RmsNorm
+from edgeinfer.program.ops import Add, L2Norm, LayerNorm, RmsNorm, Rope
 
 Step = tuple[Kind, str | None]
 """An op over rows and the vector it takes."""
@@ -59,8 +60,16 @@ def layer_norm(lowering: Lowering, i: int, op: LayerNorm) -> None:
 
 
 def _groups(lowering: Lowering, op: RmsNorm) -> None:
-    """Lower the norm of each group, by a weight that all share, or each by its own."""
+    """Lower the norm of each group, by a weight that all share, or each by its own.
+
+    A rotation of the same heads joins the former.
+    """
     own = op.weight is not None and op.weight.size != op.x.width // op.groups
+    turn = lowering.uses.sole_taker(op.out, Rope)
+    if turn is not None and turn[1].heads == op.groups and not own:
+        lowering.done.add(turn[0])
+        rope(lowering, *turn, norm=op)
+        return
     steps: list[Step] = [(Kind.HEADS, ONES if own else norm_vector(op))]
     steps += [(Kind.MULTIPLY, norm_vector(op))] if own else []
     _in_steps(lowering, op, steps)

@@ -2,6 +2,7 @@
 
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.native.instructions import GATES, IDS, POOLINGS, Instruction, Kind
+from edgeinfer.kernels.native.lower_attention import UNLIMITED
 from edgeinfer.kernels.native.lowering import Lowering
 from edgeinfer.program.ops import (
     Act,
@@ -56,19 +57,18 @@ def pool(lowering: Lowering, i: int, op: Pool) -> None:
 
 def split(lowering: Lowering, i: int, op: Split) -> None:
     """Lower the cut of a row, as of fused q, k and v, into copies of its pieces."""
-    if len(op.outs) > MOST_PIECES:
-        raise UnsupportedModelError(
-            f"native backend: split into {len(op.outs)} is not implemented (need {MOST_PIECES})"
+    for first in range(0, len(op.outs), MOST_PIECES):
+        some = op.outs[first : first + MOST_PIECES]
+        lowering.emit(
+            Instruction(
+                Kind.SPLIT,
+                op.x.rows,
+                inputs=(lowering.buffer(op.x),),
+                outputs=tuple(lowering.buffer(out) for out in some),
+                heads=(op.groups,),
+                dims=(sum(op.sizes[:first]),),
+            )
         )
-    lowering.emit(
-        Instruction(
-            Kind.SPLIT,
-            op.x.rows,
-            inputs=(lowering.buffer(op.x),),
-            outputs=tuple(lowering.buffer(out) for out in op.outs),
-            heads=(op.groups,),
-        )
-    )
 
 
 def act(lowering: Lowering, i: int, op: Act) -> None:
@@ -105,9 +105,19 @@ def add(lowering: Lowering, i: int, op: Add) -> None:
 
 
 def multiply(lowering: Lowering, i: int, op: Mul) -> None:
-    """Lower a product, element by element."""
+    """Lower a product, element by element, or by a weight of one."""
     if not isinstance(op.b, Value) and op.b.size != op.a.width:
-        raise UnsupportedModelError("native backend: mul by a weight of one is not implemented")
+        lowering.emit(
+            Instruction(
+                Kind.SCALE,
+                op.out.rows,
+                inputs=(lowering.buffer(op.a),),
+                outputs=(lowering.buffer(op.out),),
+                vectors=(op.b.name,),
+                dims=(UNLIMITED,),
+            )
+        )
+        return
     _elementwise(lowering, Kind.MULTIPLY, op.a, op.out, op.b)
 
 

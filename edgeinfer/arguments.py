@@ -76,6 +76,31 @@ class ChatOptions(AnswerOptions, total=False):
     template_variables: Mapping[str, Any] | None
 
 
+class ReadOptions(TypedDict, total=False):
+    """How texts are read."""
+
+    truncate: bool | None
+    priority: int | None
+    timeout_s: float | None
+    progress: Callable[[int, int], None] | None
+
+
+class EmbedOptions(ReadOptions, total=False):
+    """How texts become vectors."""
+
+    normalize: bool | None
+    pooling: str | None
+    dimensions: int | None
+
+
+class RankOptions(ReadOptions, total=False):
+    """How documents are ranked."""
+
+    top_n: int | None
+    raw: bool | None
+    template: str | None
+
+
 def spelled_out(options: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function's signature list the options behind its `**options`; refuse other names."""
     hints = get_type_hints(options)

@@ -32,7 +32,7 @@ from edgeinfer.loader.kv_file import Binding, KvFile
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.loader.prefixes import find as find_prefixes
 from edgeinfer.loader.resolve import resolve
-from edgeinfer.program.program import Program
+from edgeinfer.program.program import Pooling, Program
 from edgeinfer.quant.packed import PackedMatrix
 from edgeinfer.sizing import check_room
 from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_metadata
@@ -53,6 +53,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 MOST_CTX = (1 << 31) - 1
+N_BATCH = 512  # tokens of a step, but for models that take a sequence whole
 HINT_PREFIX = "general.sampling."
 _NUMBER_HINTS = {  # the rest of the key: the field of SamplingParams
     "temp": "temperature",
@@ -86,6 +87,7 @@ def load(
     pack: Literal["auto", "write", False] = "auto",
     speculate: Literal["auto", False] = "auto",
     draft: str | os.PathLike[str] | None = None,
+    pooling: Pooling | None = None,
     prefixes: bool = True,
     progress: LoadProgress | None = None,
 ) -> Model:
@@ -114,6 +116,9 @@ def load(
         draft: a much smaller model of the same vocabulary, named as the model is, which guesses
             where nothing repeats, as far as that is found to be faster. It takes memory of its
             own; the answers are the same bit for bit.
+        pooling: make a model that only reads of one that writes text, which saves the memory of its
+            head, or change what one gives that reads: embeddings by "mean", "cls", the first token,
+            or "last"; "none", a row for each token. None takes what the file says.
         prefixes: read prompts on from the prefix files that `edgeinfer cache build` or
             `keep_prefix` made for this model, where one begins like them.
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is
@@ -140,10 +145,11 @@ def load(
     file = open_gguf(path)
     defaults = sampling_defaults(path_or_name, file.metadata)
     n_ctx = _context(file.metadata, n_ctx)
-    program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
+    program = build_program(file.metadata, file.tensors, n_ctx=n_ctx, pooling=pooling)
     budget = page_budget(n_ctx, _most_page_bytes(program, kv_type))
     limits = Limits(
         n_ctx=n_ctx,
+        n_batch=max(N_BATCH, n_ctx) if program.takes_whole_sequences else N_BATCH,
         n_pages=budget.n_pages,
         n_threads=n_threads or 0,
         n_threads_batch=n_threads_batch or 0,
@@ -183,7 +189,7 @@ def load(
     executable, tokenizer = side_by_side(compile_program, build_tokenizer, cancel)
     step_cancel = Cancel()
     guesser = None
-    if speculate and kernels.is_bit_exact:
+    if speculate and kernels.is_bit_exact and program.pooling is None:
         ready = None
         if opened is not None:
             ready = opened.make_ready(kernels, executable, progress, step_cancel)
@@ -195,6 +201,7 @@ def load(
         budget=replace(budget, page_bytes=executable.state_bytes // limits.n_pages),
         fingerprint=binding.digest().encode(),
         window=program.window,
+        whole_sequences=program.takes_whole_sequences,
         guesser=guesser,
         cancel=step_cancel,
         stored=_prefixes(binding, executable) if prefixes else (),
@@ -208,6 +215,7 @@ def load(
         load_s=load_s,
         binding=binding,
         beside=opened.file if opened else None,
+        pooling=program.pooling,
     )
 
 

@@ -6,6 +6,7 @@ from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import ModelClosedError, ResourceError
 from edgeinfer.llm import Model
 from edgeinfer.loader.kv_file import UNBOUND
+from edgeinfer.loader.metadata import Metadata
 from tests.engine.fakes import N_VOCAB, make_engine
 
 PIECES = [bytes([32 + id]) for id in range(N_VOCAB - 5)]
@@ -28,6 +29,17 @@ class FakeTokenizer:
         head = [BOS] if add_special and self.add_bos else []
         ids = [ord(c) - 32 for c in text.replace("<end>", "") if " " <= c <= "{"]
         return head + ids + [END] * (parse_special and "<end>" in text)
+
+    def encode_within(self, text, most):
+        return self.encode(text)[:most]
+
+    def encode_pair(self, first, second, *, most=None):
+        return [*self.encode(first), END, *self.encode(second)][:most]
+
+    def encode_filled(self, template, parts):
+        for name, part in parts.items():
+            template = template.replace(f"{{{name}}}", part)
+        return self.encode(template)
 
     def encode_chat(self, messages, *, add_generation_prompt=True, **variables):
         text = "".join(m["content"] for m in messages) + "".join(variables)
@@ -62,7 +74,7 @@ class FakeFile:
     def metadata(self):
         if self.closed:
             raise ModelClosedError("fake.gguf: the file is closed")
-        return {"general.architecture": "fake"}
+        return Metadata({"general.architecture": "fake"}, where="fake.gguf")
 
     def check_unchanged(self):
         if self.changed:
@@ -72,6 +84,7 @@ class FakeFile:
         self.closed += 1
 
 
-def make_model(*, add_bos=False, binding=UNBOUND, **engine_options):
+def make_model(*, add_bos=False, binding=UNBOUND, pooling=None, **engine_options):
     engine, tokenizer = make_engine(**engine_options), FakeTokenizer(add_bos)
-    return Model(FakeFile(), tokenizer, engine, SamplingParams(), load_s=1.5, binding=binding)
+    more = {"load_s": 1.5, "binding": binding, "pooling": pooling}
+    return Model(FakeFile(), tokenizer, engine, SamplingParams(), **more)

@@ -41,6 +41,7 @@ def test_public_names_are_these_and_sorted() -> None:
         "ModelNotFoundError",
         "NonFiniteError",
         "QuantizeReport",
+        "Ranked",
         "ResourceError",
         "Session",
         "SessionError",

@@ -141,6 +141,7 @@ typedef struct {
     const int32_t *tokens, *positions, *sequences; /* (n_tokens,) */
     const int32_t *page_tables;                    /* (n_sequences, pages_per_sequence) */
     const int32_t *wanted;                         /* (n_wanted,) ascending rows */
+    int32_t hidden_only;                           /* not 0: run no op behind the hidden rows */
     /* recurrent state: where that of each sequence is, and after which rows, ascending, it goes where. A sequence
      * that begins at position 0 has none; the last row of each is among them; what is read is not written. */
     int32_t n_saves;
@@ -183,6 +184,9 @@ int32_t ei_exec_add_routing(ei_exec *exec, const ei_routing *routing);
 int32_t ei_exec_add_sums(ei_exec *exec, double *squares, double *counts, int32_t n_matrices, int32_t n_columns);
 int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
 
+/* The value of the hidden rows, which the last op added has made; ops added later lead from there to the logits. */
+void ei_exec_set_hidden(ei_exec *exec, int32_t value);
+
 /* How many snapshots of the states there may be; before ei_exec_finish. */
 void ei_exec_set_snapshots(ei_exec *exec, int32_t n_snapshots);
 
@@ -209,6 +213,8 @@ int32_t ei_exec_write_snapshot(ei_exec *exec, int32_t snapshot, const uint8_t *i
 int32_t ei_exec_run(ei_exec *exec, const ei_batch *batch, const volatile int32_t *cancel);
 /* The last run's logits, (n_wanted, n_vocab); the same memory after every run. */
 const float *ei_exec_logits(const ei_exec *exec);
+/* The last run's hidden rows, (n_wanted, width); NULL where no value was named so. */
+const float *ei_exec_hidden(const ei_exec *exec);
 
 /* -- the X layout by itself ------------------------------------------------------------------ */
 

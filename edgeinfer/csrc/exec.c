@@ -24,7 +24,7 @@ ei_exec *ei_exec_new(const char *isa, int32_t n_threads, int32_t n_threads_batch
     if (!kernels || n_threads < 1 || n_threads_batch < 1 || n_batch < 1 || n_pages < 1) return NULL;
     ei_exec *e = calloc(1, sizeof *e);
     if (!e) return NULL;
-    e->kernels = kernels, e->n_batch = n_batch, e->n_pages = n_pages, e->logits = -1;
+    e->kernels = kernels, e->n_batch = n_batch, e->n_pages = n_pages, e->logits = -1, e->hidden = -1;
     e->pool = ei_pool_new(max_i32(n_threads, n_threads_batch));
     if (!e->pool) {
         free(e);
@@ -56,6 +56,7 @@ size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes + e->pack
 size_t ei_exec_state_bytes(const ei_exec *e) { return e->state_bytes; }
 size_t ei_exec_work_bytes(const ei_exec *e) { return e->work_bytes; }
 size_t ei_exec_snapshot_bytes(const ei_exec *e) { return e->snapshot_bytes; }
+void ei_exec_set_hidden(ei_exec *e, int32_t value) { e->hidden = value, e->n_body = e->ops.n; }
 void ei_exec_set_snapshots(ei_exec *e, int32_t n_snapshots) { e->n_snapshots = n_snapshots; }
 
 static int32_t add_weight(ei_exec *e, ei_weight w, bool in_groups) {

@@ -81,6 +81,7 @@ struct ei_exec {
     const ei_kernels *kernels;
     ei_pool *pool;
     int32_t n_batch, n_pages, logits;
+    int32_t hidden, n_body;                /* the value of the hidden rows, -1 for none, and the ops up to them */
     int32_t n_threads_few, n_threads_many; /* for steps of at most a tile of tokens, for longer ones */
     int32_t n_threads;                     /* of the step in progress; while memory is laid out, of the pool */
     EI_LIST(ei_weight) weights;

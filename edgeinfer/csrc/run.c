@@ -39,7 +39,8 @@ static bool plan(ei_exec *e) {
         e->acts.at[i].acts.n_tokens = e->acts.at[i].slots * rows_of(e, e->acts.at[i].rows);
     for (int32_t i = 0; i < e->ropes.n; i++)
         ei_add_job(e, rope_chunk, &e->ropes.at[i], (e->batch->n_tokens + EI_TILE - 1) / EI_TILE);
-    for (int32_t i = 0; i < e->ops.n; i++) {
+    int32_t n_ops = e->batch->hidden_only && e->hidden >= 0 ? e->n_body : e->ops.n;
+    for (int32_t i = 0; i < n_ops; i++) {
         const ei_op *op = &e->ops.at[i];
         if (op->kind == EI_OP_MATMUL || op->kind == EI_OP_GATED)
             ei_plan_matmul(e, op);
@@ -60,6 +61,7 @@ static bool plan(ei_exec *e) {
 }
 
 const float *ei_exec_logits(const ei_exec *e) { return e->values.at[e->logits].data; }
+const float *ei_exec_hidden(const ei_exec *e) { return e->hidden < 0 ? NULL : e->values.at[e->hidden].data; }
 
 int32_t ei_exec_run(ei_exec *e, const ei_batch *batch, const volatile int32_t *cancel) {
     if (batch->n_tokens < 1 || batch->n_tokens > e->n_batch || batch->n_wanted < 0 ||

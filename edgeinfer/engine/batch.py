@@ -36,6 +36,8 @@ def batch_of(work: list[Work]) -> Batch:
         saves += ((row_of + n, sequence.saves[n]) for n in sorted(sequence.saves))
         n_rows += item.n_tokens + len(item.guesses)
     batch = ragged([_stretch_of(item) for item in work])
+    if all(item.sequence.hidden for item in work):
+        batch = replace(batch, hidden_only=True)
     if not saves:  # the model has no recurrent state
         return batch
     return replace(

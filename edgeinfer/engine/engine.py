@@ -33,6 +33,7 @@ from edgeinfer.errors import (
 )
 from edgeinfer.kernels.backend import Cancel, Executable, Limits
 
+PACKED_LEN = 512  # tokens of a step of whole sequences, but for one that is longer
 ROWS_BYTES = 64 << 20  # most logits of one step; one row is 1 MiB where the vocabulary is 262,144
 
 
@@ -47,14 +48,16 @@ class Engine:
         budget: Budget | None = None,
         fingerprint: bytes = b"",
         window: int = 0,
+        whole_sequences: bool = False,
         guesser: Guesser | None = None,
         cancel: Cancel | None = None,
         stored: Ids[Stored] = (),
     ) -> None:
         """Take what the pages may take (everything, if not given), a fingerprint of all that
-        decides the keys and values of tokens, the longest window, 0 where a layer has none, who
-        guesses at what answers go on with, if anybody does, the flag that stops a step, if the
-        guesser has it, too, and prefixes that are kept elsewhere.
+        decides the keys and values of tokens, the longest window, 0 where a layer has none, whether
+        a step takes all tokens of a sequence or none, who guesses at what answers go on with, if
+        anybody does, the flag that stops a step, if the guesser has it, too, and prefixes that are
+        kept elsewhere.
         """
         self.executable = executable
         self.limits = limits
@@ -67,15 +70,18 @@ class Engine:
             n_kept=budget.n_kept if budget else limits.n_pages,
             window=window,
             snapshots=snapshots,
+            whole_sequences=whole_sequences,
         )
         self.storage = Storage(holdings, executable, stored)
-        self.pace = Pace(limits.n_batch)
+        # a longer step is for sequences that are longer, and reads the weights no faster
+        n_batch = min(limits.n_batch, PACKED_LEN) if whole_sequences else limits.n_batch
+        self.pace = Pace(n_batch)
         self._guesser = guesser
         self.scheduler = Scheduler(
             holdings,
             self.pace,
-            n_batch=limits.n_batch,
-            n_rows=max(1, ROWS_BYTES // (4 * executable.n_vocab)),
+            n_batch=n_batch,
+            n_rows=max(1, ROWS_BYTES // (4 * executable.n_out)),
             guesser=guesser,
         )
 
@@ -177,6 +183,7 @@ class Engine:
     def _run_together(self, work: list[Work], plan_s: float) -> list[Event]:
         started_s = time.perf_counter()
         logits = self.executable.run(batch_of(work), cancel=self.cancel)
+        hidden = self.executable.hidden()
         run_s = time.perf_counter() - started_s
         n_prompt_tokens = sum(i.n_tokens for i in work if i.sequence.n_due > 1)
         n_answers = sum(i.sequence.n_due == 1 for i in work)
@@ -185,7 +192,8 @@ class Engine:
         n_used = 0
         for item in work:
             n_rows = item.n_rows
-            events += self._advance(item, logits[n_used : n_used + n_rows])
+            rows = hidden if item.sequence.hidden else logits
+            events += self._advance(item, rows[n_used : n_used + n_rows])
             self.scheduler.settle(item)
             n_used += n_rows
         self._learn(work, n_chosen, n_answers, n_prompt_tokens, run_s)
@@ -235,7 +243,8 @@ class Engine:
         sequence = item.sequence
         caught_up = item.catches_up
         if sequence.rows_from is not None and not np.isfinite(rows).all():
-            error = NonFiniteError("logits: found NaN or infinity; the weights may be damaged")
+            what = "hidden rows" if sequence.hidden else "logits"
+            error = NonFiniteError(f"{what}: found NaN or infinity; the weights may be damaged")
             yield from self.finish(sequence, "error", error)
             return
         first, n_reached = sequence.n_computed, sequence.n_reached

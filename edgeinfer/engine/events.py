@@ -30,11 +30,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Logits of the tokens at `first`, `first + 1`, ...: float32 (n, n_vocab), the reader's own."""
+    """Rows, logits or hidden, of the tokens at `first`, `first + 1`, ...: the reader's own copy."""
 
     sequence: Sequence
     first: int
-    logits: npt.NDArray[np.float32]
+    rows: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

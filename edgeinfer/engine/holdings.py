@@ -18,6 +18,7 @@ class Holdings:
     Prefixes are kept in up to `n_kept` pages; beyond them the pool does not grow as long as it
     holds unused ones. `window`: the longest of the layers', 0 if a layer sees everything. A page
     is one stretch of all layers' memory, so it goes only when it is behind the windows of all.
+    `whole_sequences`: a step takes all tokens of a sequence or none, and no prefix is of use.
     """
 
     def __init__(
@@ -28,7 +29,9 @@ class Holdings:
         n_kept: int,
         window: int = 0,
         snapshots: Snapshots | None = None,
+        whole_sequences: bool = False,
     ) -> None:
+        self.whole_sequences = whole_sequences
         self.pool = pool
         self.snapshots = snapshots
         self.prefixes = prefixes
@@ -43,7 +46,7 @@ class Holdings:
     def n_missing(self, sequence: Sequence) -> int:
         """Return how many more pages the tokens of `sequence`, and the next one, take."""
         n_missing = pages_for(len(sequence.tokens) + 1) - len(sequence.pages)
-        if not sequence.pages and self.snapshots is None:
+        if not sequence.pages and self.snapshots is None and not self.whole_sequences:
             n_missing -= self.prefixes.n_shared(sequence.claimable, sequence.keys)
         return max(0, n_missing)
 
@@ -66,6 +69,8 @@ class Holdings:
 
         A page that agrees in part is copied, because the sequence writes the rest of it.
         """
+        if self.whole_sequences:
+            return []
         tokens, keys = sequence.claimable, sequence.keys
         n_held = sequence.n_computed // PAGE_LEN
         if n_held * PAGE_LEN >= len(tokens) - 1:
@@ -164,6 +169,8 @@ class Holdings:
         """Count so many tokens more as computed, and let their pages be known."""
         first = sequence.n_computed // PAGE_LEN
         self._reach(sequence, sequence.n_computed + n_tokens)
+        if self.whole_sequences:
+            return
         for index in range(first, sequence.n_computed // PAGE_LEN):
             self.prefixes.keep(sequence.tokens, sequence.keys, index, sequence.pages[index])
         if sequence.n_generated == 0 and sequence.n_due == 0:
@@ -175,7 +182,8 @@ class Holdings:
 
     def give_up(self, sequence: Sequence) -> None:
         """Take all pages of `sequence`; what they hold stays known as long as there is room."""
-        self._keep_part(sequence)
+        if not self.whole_sequences:
+            self._keep_part(sequence)
         if self.snapshots is not None and sequence.snapshot != NO_SNAPSHOT:
             self._keep_state(sequence, self.snapshots)
         self._release(sequence)

@@ -66,6 +66,7 @@ class Plan:
 
     n_left: int
     n_rows_left: int
+    is_hidden: bool = False  # no logits are wanted of anybody, and rows do not count
     n_prompt_left: int = 0
     copies: list[Copy] = field(default_factory=list)
     chosen: dict[Sequence, int] = field(default_factory=dict)
@@ -125,6 +126,7 @@ class Scheduler:
         plan = Plan(self._n_batch, self._n_rows)
         self._admit(plan)
         ready = [s for s in self.running if not s.paused]
+        plan.is_hidden = all(s.hidden for s in ready)
         n_answers = sum(_is_answer(s) for s in ready)
         are_answers = n_answers == len(ready)
         plan.n_prompt_left = self._pace.most_tokens(n_answers)
@@ -197,17 +199,21 @@ class Scheduler:
         """Put what fits of `sequence` into the step, with `n_reserved` answers still to come."""
         if not _is_answer(sequence) and sequence.n_computed % PAGE_LEN == 0:
             self._claim(plan, sequence)
-            if self._is_under_way(plan, sequence):
+            if not self.holdings.whole_sequences and self._is_under_way(plan, sequence):
                 plan.awaiting.add(sequence)
                 return
         n_tokens = min(sequence.n_due, plan.n_left)
         if not _is_answer(sequence):
             most = max(plan.n_left - n_reserved, int(not plan.chosen))
             n_tokens = min(n_tokens, plan.n_prompt_left, most)
-        if sequence.rows_from is not None:
+        if sequence.rows_from is not None and not plan.is_hidden:
             n_before = max(0, sequence.rows_from - sequence.n_computed)
             n_tokens = min(n_tokens, n_before + plan.n_rows_left)
-        if n_tokens <= 0 or plan.n_rows_left == 0:
+        if self.holdings.whole_sequences:
+            if plan.chosen and sequence.n_due > n_tokens:
+                return
+            n_tokens = sequence.n_due  # one alone fits a step, whatever the pace
+        if n_tokens <= 0 or plan.n_rows_left <= 0:
             return
         if self._make_room(plan, sequence, sequence.n_computed + n_tokens):
             self._take(plan, sequence, n_tokens)
@@ -215,7 +221,8 @@ class Scheduler:
     def _take(self, plan: Plan, sequence: Sequence, n_tokens: int) -> None:
         plan.chosen[sequence] = n_tokens
         plan.n_left -= n_tokens
-        plan.n_rows_left -= _n_rows(sequence, n_tokens)
+        if not plan.is_hidden:
+            plan.n_rows_left -= _n_rows(sequence, n_tokens)
         if _is_answer(sequence):
             return
         plan.n_prompt_left -= n_tokens
@@ -228,7 +235,8 @@ class Scheduler:
         if n_tokens == 0:
             return
         plan.n_left += n_tokens
-        plan.n_rows_left += _n_rows(sequence, n_tokens)
+        if not plan.is_hidden:
+            plan.n_rows_left += _n_rows(sequence, n_tokens)
         if not _is_answer(sequence):
             plan.n_prompt_left += n_tokens
             del plan.under_way[sequence]

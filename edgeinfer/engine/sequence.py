@@ -53,7 +53,8 @@ class Sequence:
     its pages to others has computed nothing, and catches up again.
 
     `rows_from`: the first token whose row of logits is wanted, and those of all after it; None
-    wants no rows but those that the next tokens are chosen from.
+    wants no rows but those that the next tokens are chosen from. `hidden`: those rows are wanted
+    as the head reads them, not as logits.
 
     `priority`: a higher one goes first. `deadline_s`: when to end it, by time.monotonic().
     `constraint`: what the sampler keeps to; where it is at its end, so is the sequence.
@@ -66,6 +67,7 @@ class Sequence:
         "error",
         "finish_reason",
         "generate_s",
+        "hidden",
         "kept_states",
         "keys",
         "max_tokens",
@@ -102,6 +104,7 @@ class Sequence:
         stop_ids: frozenset[int] = frozenset(),
         n_logprobs: int | None = None,
         rows_from: int | None = None,
+        hidden: bool = False,
         priority: int = 0,
         deadline_s: float | None = None,
         constraint: Constraint | None = None,
@@ -114,6 +117,7 @@ class Sequence:
         self.stop_ids = stop_ids
         self.n_logprobs = n_logprobs
         self.rows_from = rows_from
+        self.hidden = hidden
         self.priority = priority
         self.deadline_s = deadline_s
         self.constraint = constraint

@@ -89,7 +89,8 @@ class Batch:
     sequences: int32 (T,), each token's row of `page_tables`; the tokens of one sequence stand
     together with consecutive positions. page_tables: int32 (S, most pages): position p of
     sequence s lives in page `page_tables[s, p // PAGE_LEN]`. wanted: int32 (R,), ascending, the
-    rows whose logits are wanted; may be empty.
+    rows whose logits are wanted; may be empty. hidden_only: compute no logits of them, see `hidden`
+    of an executable.
 
     For programs with recurrent state, of which a snapshot is written whole and never changed:
     snapshots: int32 (S,), the state of each sequence before the step; one that begins at position
@@ -106,6 +107,7 @@ class Batch:
     snapshots: Ids = field(default_factory=_no_ids)
     saved_rows: Ids = field(default_factory=_no_ids)
     saved_snapshots: Ids = field(default_factory=_no_ids)
+    hidden_only: bool = False
 
 
 class Cancel:
@@ -152,6 +154,7 @@ class Executable(Protocol):
 
     n_vocab: int
     n_out: int  # numbers in a row of the result, as of `Program`
+    n_hidden: int  # width of hidden rows; 0 if the program names none
     n_threads: int
     n_threads_batch: int
     weights_bytes: int
@@ -163,9 +166,17 @@ class Executable(Protocol):
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step and return the logits of the wanted rows, `(R, n_vocab)` float32.
 
-        Of a program that pools, one row a sequence, `(S, n_out)`; see `Program`. The array is a
-        view valid until the next run. Raises InvalidParameterError before any work if the batch
-        breaks a limit, CancelledError soon after `cancel.set()`.
+        Of a program that pools, one row a sequence, `(S, n_out)`; see `Program`. None where the
+        batch asks for hidden rows only. The array is a view valid until the next run. Raises
+        InvalidParameterError before any work if the batch breaks a limit, CancelledError soon after
+        `cancel.set()`.
+        """
+        ...
+
+    def hidden(self) -> npt.NDArray[np.float32]:
+        """Return the last run's wanted rows as the head reads them, `(R, n_hidden)` float32.
+
+        The array is a view valid until the next run.
         """
         ...
 

@@ -217,6 +217,7 @@ class AnsweringModel(KeepingModel):
         as one. `at_start`: the answer is a text of its own, so the space that an encoder puts
         before a text is no part of it.
         """
+        self._check_writes()
         params = chosen_sampling(self.sampling_defaults, options)
         if params.dry_multiplier > 0:
             params = replace(params, dry_breakers=self._breaker_ids(options.get("dry_breakers")))

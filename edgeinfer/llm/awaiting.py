@@ -6,11 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from edgeinfer.arguments import ChatOptions, TextOptions, spelled_out
+from edgeinfer.arguments import (
+    ChatOptions,
+    EmbedOptions,
+    RankOptions,
+    ReadOptions,
+    TextOptions,
+    spelled_out,
+)
 from edgeinfer.completion import Completion, CompletionStream
 from edgeinfer.errors import InvalidParameterError
-from edgeinfer.llm.answering import MOST_TOGETHER, AnsweringModel, Messages
+from edgeinfer.llm.answering import MOST_TOGETHER, Messages
+from edgeinfer.llm.embedding import EmbeddingModel, Floats, Texts
 from edgeinfer.llm.keeping import Conversation, Session
+from edgeinfer.llm.vectors import Ranked
 from edgeinfer.request import answer_count
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Model(AnsweringModel):
+class Model(EmbeddingModel):
     """A model ready to answer. Made by `load`; ended by `close` or a `with` block.
 
     Methods may be called from any thread, and those that begin with an "a" from any event loop.
@@ -96,6 +105,31 @@ class Model(AnsweringModel):
             for messages in conversations
             for i in range(count)
         )
+
+    @spelled_out(EmbedOptions)
+    async def aembed(self, texts: Texts, **options: Unpack[EmbedOptions]) -> Floats:
+        """Return embeddings, as `embed`; cancelling the task stops the model."""
+        made = await _in_thread(partial(self._embedding, texts, options))
+        await made.passes.arun()
+        return made.result()
+
+    @spelled_out(ReadOptions)
+    async def aembed_tokens(
+        self, texts: Texts, **options: Unpack[ReadOptions]
+    ) -> Floats | list[Floats]:
+        """Return the rows of tokens, as `embed_tokens`."""
+        made = await _in_thread(partial(self._token_rows, texts, options))
+        await made.passes.arun()
+        return made.rows()
+
+    @spelled_out(RankOptions)
+    async def arank(
+        self, query: str, documents: Iterable[str], **options: Unpack[RankOptions]
+    ) -> list[Ranked]:
+        """Return documents in their order, as `rank`."""
+        made = await _in_thread(partial(self._ranking, query, documents, options))
+        await made.passes.arun()
+        return made.ranked()
 
     async def asave_session(
         self, path: str | os.PathLike[str], conversation: Conversation, **layout: Any

@@ -22,6 +22,7 @@ from edgeinfer.errors import InvalidParameterError, ModelClosedError, NonFiniteE
 from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.loader.kv_file import UNBOUND, Binding
 from edgeinfer.loader.metadata import Metadata
+from edgeinfer.program.program import Pooling
 from edgeinfer.request import token_ids
 from edgeinfer.text.grammar import Grammar
 from edgeinfer.text.matching import Grammars, Matcher
@@ -43,10 +44,13 @@ class HeldModel:
         load_s: float = 0.0,
         binding: Binding = UNBOUND,
         beside: GgufFile | None = None,
+        pooling: Pooling | None = None,
     ) -> None:
-        """Own `file` and `engine` from here on; `binding` is that of what is kept on disk, and
-        `beside` the file of a second model that the engine uses.
+        """Own `file` and `engine` from here on; `binding` is that of what is kept on disk,
+        `beside` the file of a second model that the engine uses, and `pooling` what a model gives
+        that writes no text.
         """
+        self._pooling = pooling
         self._binding = binding
         self._file = file
         self._files = [file, *([beside] if beside is not None else [])]
@@ -95,6 +99,13 @@ class HeldModel:
     def n_threads_batch(self) -> int:
         """Threads that read a prompt."""
         return self._engine.executable.n_threads_batch
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """What a model gives that only reads: embeddings "mean", "cls", "last", rows of tokens
+        "none", or scores "rank"; None if it writes text, and can be read for embeddings besides.
+        """
+        return self._pooling
 
     @property
     def load_s(self) -> float:
@@ -172,6 +183,7 @@ class HeldModel:
             ContextOverflowError: more than n_ctx ids.
             NonFiniteError: the model computed NaN or infinity.
         """
+        self._check_writes()
         tokens = token_ids(ids)
         rows = np.empty((len(tokens), self.n_vocab), np.float32)
         for first, part in self._rows(tokens):
@@ -189,6 +201,7 @@ class HeldModel:
         Raises InvalidParameterError for a `first` that is not the index of an id; others as
         `logits`.
         """
+        self._check_writes()
         tokens = token_ids(ids)
         if not 0 <= first < len(tokens):
             raise InvalidParameterError(f"first: found {first} (need 0 to {len(tokens) - 1})")
@@ -199,6 +212,7 @@ class HeldModel:
 
         What the ids have in common with earlier ones is not computed again. Errors: as `logits`.
         """
+        self._check_writes()
         kept = _KeptRow()
         handle = self._submit(Sequence(token_ids(ids), kept, max_tokens=1))
         try:
@@ -255,11 +269,18 @@ class HeldModel:
         try:
             for event in handle:
                 if isinstance(event, Rows):
-                    yield event.first, event.logits
+                    yield event.first, event.rows
         finally:
             handle.cancel()
         if handle.sequence.error is not None:
             raise handle.sequence.error
+
+    def _check_writes(self) -> None:
+        if self._pooling is not None:
+            use = "rank" if self._pooling == "rank" else "embed"
+            raise InvalidParameterError(
+                f"{self.path.name}: this model writes no text and has no logits (need `{use}`)"
+            )
 
     def _submit(self, sequence: Sequence, timeout_s: float | None = None) -> Handle:
         self._check_open()

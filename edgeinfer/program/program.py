@@ -31,8 +31,9 @@ class Constant:
 class Program:
     """One model's step, from token ids to its result.
 
-    `outputs` names the one result. A model that writes text gives `logits` `[R, n_vocab]`, a row
-    for each wanted token; its `pooling` is None. One that only reads says by `pooling` what it
+    `outputs` names the result. A model that writes text gives `logits` `[R, n_vocab]`, a row for
+    each wanted token; its `pooling` is None; `hidden` `[R, n_hidden]` are the rows that its head
+    makes them of, and all before that leads to them. One that only reads says by `pooling` what it
     gives:
 
     - none: `embedding` `[R, n_out]`, a row for each wanted token;
@@ -70,13 +71,13 @@ class Program:
         check_structure(self.ops, self.states, self.outputs, [c.values for c in self.constants])
         check_length(self.n_ctx, self.n_positions)
         name = _RESULTS.get(self.pooling, "embedding")
-        if list(self.outputs) != [name]:
+        if list(self.outputs)[-1:] != [name] or self.outputs.keys() - {name, "hidden"}:
             raise ModelFormatError(f"program: outputs {list(self.outputs)} (need '{name}')")
 
     @property
     def result(self) -> Value:
-        """The one output."""
-        return next(iter(self.outputs.values()))
+        """The output that a step returns."""
+        return list(self.outputs.values())[-1]
 
     @property
     def n_out(self) -> int:
@@ -86,6 +87,11 @@ class Program:
     def kv(self, id: int) -> Kv:
         """Return the KV an op's `kv` attribute names."""
         return next(kv for kv in self.kvs if kv.id == id)
+
+    @property
+    def n_hidden(self) -> int:
+        """Width of the hidden rows; 0 where the program names none."""
+        return self.outputs["hidden"].width if "hidden" in self.outputs else 0
 
     @property
     def recurrent(self) -> tuple[Recurrent, ...]:

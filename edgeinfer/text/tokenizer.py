@@ -5,6 +5,7 @@ special tokens, encode what lies between, put BOS and EOS around; the encoders k
 """
 
 import os
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from edgeinfer.loader.metadata import Metadata
 from edgeinfer.text.chat import ChatTemplate, template_from_metadata
 from edgeinfer.text.kinds import Parts, read_parts
 from edgeinfer.text.special import SpecialTokens
+
+_NAMES = re.compile(r"\{(\w+)\}")
 
 
 class Tokenizer:
@@ -170,6 +173,47 @@ class Tokenizer:
             ids.insert(0, bos_id)
         return ids
 
+    def encode_within(self, text: str, most: int) -> list[int]:
+        """Return the ids of a text with what the model wants around it, its end cut to fit `most`.
+
+        Raises InvalidParameterError where not even one token of the text fits.
+        """
+        ids = self._encode(text, False, frozenset())
+        return self._framed(ids[: _room(most, len(self._framed([], True)))], True)
+
+    def encode_pair(self, first: str, second: str, *, most: int | None = None) -> list[int]:
+        """Return the ids of two texts as encoders that compare them were trained on: each with the
+        token that ends a text, and where that is "</s>" one more between them.
+
+        Args:
+            most: cut the end of the second text so that all are at most so many.
+
+        Raises:
+            InvalidParameterError: a text holds lone surrogates, or the first leaves no room.
+        """
+        before, after = self._around()
+        between = after * 2 if [self._spelling(id) for id in after] == ["</s>"] else after
+        head = [*before, *self._encode(first, False, frozenset()), *between]
+        ids = self._encode(second, False, frozenset())
+        if most is not None:
+            ids = ids[: _room(most, len(head) + len(after))]
+        return [*head, *ids, *after]
+
+    def encode_filled(self, template: str, parts: Mapping[str, str]) -> list[int]:
+        """Return the ids of a text in which `{name}` stands for each part.
+
+        Control tokens are recognised where the template spells them, and not in the parts.
+        """
+        text, barred, at = "", set[int](), 0
+        for found in _NAMES.finditer(template):
+            if found[1] in parts:
+                text += template[at : found.start()]
+                part = parts[found[1]]
+                barred |= {len(text) + start for start in self._special.control_starts(part)}
+                text, at = text + part, found.end()
+        ids = self._encode(text + template[at:], True, frozenset(barred))
+        return [*self._around()[0], *ids]
+
     def decode(self, ids: Iterable[int], *, special: bool = True, at_start: bool = True) -> str:
         """Return the text of token ids; bytes that are no UTF-8 become U+FFFD.
 
@@ -237,14 +281,27 @@ class Tokenizer:
         return ids
 
     def _framed(self, ids: list[int], add_special: bool) -> list[int]:
-        frame = self._frame
         if not add_special:
             return ids
+        before, after = self._around()
+        return [*before, *ids, *after]
+
+    def _around(self) -> tuple[list[int], list[int]]:
+        """Return what the model wants before and after a text."""
+        frame = self._frame
         before = [frame.bos_id] if frame.add_bos and frame.bos_id is not None else []
         after = [frame.eos_id] if frame.add_eos and frame.eos_id is not None else []
         if frame.add_sep and frame.sep_id is not None:
             after.append(frame.sep_id)
-        return [*before, *ids, *after]
+        return before, after
+
+
+def _room(most: int, n_taken: int) -> int:
+    if n_taken >= most:
+        raise InvalidParameterError(
+            f"text: found {n_taken} tokens around it (need fewer than {most}, the most of all)"
+        )
+    return most - n_taken
 
 
 class PieceJoiner:

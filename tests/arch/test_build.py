@@ -113,7 +113,7 @@ def test_printing_is_stable_and_names_the_weights(tmp_path: Path) -> None:
     assert lines[1] == "state kv 0 n_kv_heads=2 key_dim=24 value_dim=24"
     assert lines[3].split() == "x0 = embed token_embd # [T, 80]".split()
     assert "kv_store k6 v4 kv=0" in lines
-    assert lines[-1] == "output logits = " + lines[-2].split()[0]
+    assert lines[-2:] == ["output hidden = h33", "output logits = " + lines[-3].split()[0]]
 
 
 def test_longrope_table_follows_n_ctx(tmp_path: Path) -> None:

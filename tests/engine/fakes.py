@@ -30,6 +30,8 @@ class FakeExecutable:
     """Keep one hash a slot; record the shape of every step."""
 
     n_vocab = N_VOCAB
+    n_hidden = 1
+    n_out = N_VOCAB
     n_threads = n_threads_batch = 1
     weights_bytes = 0
     state_bytes = 0
@@ -42,6 +44,7 @@ class FakeExecutable:
         self.snapshots = np.zeros((limits.n_snapshots, snapshot_bytes // 8), np.uint64)
         self.slots = np.zeros((limits.n_pages, PAGE_LEN), np.uint64)
         self.logits = np.zeros((limits.n_batch, N_VOCAB), np.float32)  # of the last step only
+        self.hidden_rows = np.zeros((0, 1), np.float32)
         self.steps: list[tuple[int, ...]] = []  # tokens of each sequence in each step
         self.closed = 0
         self.fail_with: Exception | None = None
@@ -65,7 +68,11 @@ class FakeExecutable:
             hashes = [(value + state) % 2**64 for value, state in zip(hashes, states, strict=True)]
         for row, i in enumerate(batch.wanted):
             self.logits[row] = _row(hashes[i])
-        return self.logits[: len(batch.wanted)]
+        self.hidden_rows = np.array([[hashes[i] % 2**20] for i in batch.wanted], np.float32)
+        return self.logits[: 0 if batch.hidden_only else len(batch.wanted)]
+
+    def hidden(self) -> np.ndarray:
+        return self.hidden_rows
 
     def copy_page(self, source: int, target: int) -> None:
         self.slots[target] = self.slots[source]
@@ -221,10 +228,11 @@ def make_engine(
     guesser: Guesser | None = None,
     snapshot_bytes: int = 0,
     n_snapshots: int = 32,
+    whole_sequences: bool = False,
 ) -> Engine:
     limits = Limits(n_ctx=n_ctx, n_pages=n_pages, n_batch=n_batch, n_snapshots=n_snapshots)
     executable = FakeExecutable(limits, snapshot_bytes=snapshot_bytes)
-    engine = Engine(executable, limits, guesser=guesser)
+    engine = Engine(executable, limits, guesser=guesser, whole_sequences=whole_sequences)
     return engine if guesser is None else unpaced(engine)
 
 

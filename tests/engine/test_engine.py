@@ -225,7 +225,7 @@ def test_all_rows_come_in_order_and_equal_one_at_a_time():
     def rows(n_batch):
         engine = make_engine(n_batch=n_batch)
         events = run(engine, make_sequence(prompt(90), max_tokens=0, rows_from=0))
-        return np.concatenate([e.logits for e in events if isinstance(e, Rows)])
+        return np.concatenate([e.rows for e in events if isinstance(e, Rows)])
 
     assert rows(64).shape == (90, N_VOCAB)
     assert (rows(64) == rows(1)).all()
@@ -242,8 +242,8 @@ def test_rows_from_a_token_on_take_what_is_cached_before_it_and_equal_those_of_a
 
     assert sequence.n_cached == 90
     assert parts[0].first == 90
-    rows = np.concatenate([e.logits for e in parts])
-    assert (rows == np.concatenate([e.logits for e in whole if isinstance(e, Rows)])[90:]).all()
+    rows = np.concatenate([e.rows for e in parts])
+    assert (rows == np.concatenate([e.rows for e in whole if isinstance(e, Rows)])[90:]).all()
 
 
 def test_tokens_before_the_first_row_wanted_take_no_room_of_rows():
@@ -254,7 +254,7 @@ def test_tokens_before_the_first_row_wanted_take_no_room_of_rows():
     parts = [e for e in run(engine, sequence) if isinstance(e, Rows)]
 
     assert engine.executable.steps == [(64,)]
-    assert [(e.first, len(e.logits)) for e in parts] == [(60, 4)]
+    assert [(e.first, len(e.rows)) for e in parts] == [(60, 4)]
 
 
 def test_logprobs_are_the_log_softmax_best_first():
@@ -264,7 +264,7 @@ def test_logprobs_are_the_log_softmax_best_first():
     logprob = next(e.logprob for e in run(engine, sequence) if isinstance(e, Token))
 
     rows = make_sequence(prompt(5), max_tokens=0, rows_from=0)
-    row = next(e.logits[-1] for e in run(engine, rows) if isinstance(e, Rows)).astype(float)
+    row = next(e.rows[-1] for e in run(engine, rows) if isinstance(e, Rows)).astype(float)
     expected = np.sort(row - np.log(np.exp(row).sum()))[::-1][:5]
     assert [value for _, value in logprob.top] == pytest.approx(expected.tolist())
     assert logprob.top[0] == (logprob.token, logprob.logprob)

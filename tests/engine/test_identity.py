@@ -183,5 +183,5 @@ def test_rows_of_a_scored_text_equal_those_of_an_answer(make):
         scored = Sequence(tokens, None, max_tokens=0, rows_from=0)
         events = run(engine, scored)
 
-    found = np.concatenate([e.logits for e in events if hasattr(e, "logits")])
+    found = np.concatenate([e.rows for e in events if hasattr(e, "rows")])
     assert [row.tobytes() for row in found[69:-1]] == expected

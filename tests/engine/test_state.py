@@ -173,7 +173,7 @@ def test_rows_of_a_scored_text_are_those_of_an_answer():
     run(engine, make_sequence(tokens[:100]))
     scored = Sequence(tokens, None, max_tokens=0, rows_from=90)
     events = run(engine, scored)
-    rows = np.concatenate([event.logits for event in events if isinstance(event, Rows)])
+    rows = np.concatenate([event.rows for event in events if isinstance(event, Rows)])
     assert scored.n_cached == 64
     assert int(rows[-1].argmax()) == alone(tokens)[0]
     assert nothing_leaked(engine)

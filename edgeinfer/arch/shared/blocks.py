@@ -209,6 +209,7 @@ def head(b: Builder, x: Value, hp: Hyper, *, by: float = 1.0, cap: float = 0.0) 
     if hp.reading is not None:
         give(b, x, hp.reading, eps=hp.eps)
         return
+    b.output("hidden", x)
     name = "output" if b.has("output.weight") else "token_embd"
     logits = b.linear(x, name, hp.n_vocab)
     plain = by == 1.0 and cap == 0.0

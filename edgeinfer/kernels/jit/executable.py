@@ -32,6 +32,7 @@ class JitExecutable:
     def __init__(self, program: Program, tensors: Mapping[str, Tensor], limits: Limits) -> None:
         make_ready(lower.kernels_of(program, tensors))
         self.n_vocab, self.n_out = program.n_vocab, program.n_out
+        self.n_hidden = program.n_hidden
         self._whole_sequences = program.takes_whole_sequences
         self.n_threads = min(limits.n_threads or default_threads(), MOST_THREADS)
         self.weights_bytes = sum(tensors[name].n_bytes for name in program.weights())
@@ -56,7 +57,7 @@ class JitExecutable:
         most = largest_codes(program, tensors, self._limits.activations)
         logits = program.result
         walks = [lower.reads_and_writes(together) for together in planned]
-        values = place(walks, [logits], self._limits.n_batch)
+        values = place(walks, program.outputs.values(), self._limits.n_batch)
         pages = {
             kv.id: make_pages(kv, self._limits.n_pages, self._limits.kv_type) for kv in program.kvs
         }
@@ -78,6 +79,11 @@ class JitExecutable:
         ]
         self._source: Source | None = source
         self._logits = values[logits.id]
+        hidden = program.outputs.get("hidden")
+        self._hidden = self._logits[:0] if hidden is None else values[hidden.id]
+        makers = (hidden in written for _, written in walks)
+        self._n_body = len(walks) if hidden is None else 1 + list(makers).index(True)
+        self._n_wanted = 0
         self.state_bytes = sum(page.n_bytes for page in pages.values())
         self.page_bytes = self.state_bytes // self._limits.n_pages
         self.snapshot_bytes = 0
@@ -92,14 +98,19 @@ class JitExecutable:
         is_few = len(batch.tokens) <= FEW
         self._pool.begin(self.n_threads if is_few else self.n_threads_batch, address(flag))
         step = Step(batch)
-        for rows, run in self._runs:
+        for rows, run in self._runs[: self._n_body if batch.hidden_only else None]:
             if flag[0]:
                 break
             if step.n_rows[rows]:
                 run(step)
         if flag[0]:
             raise CancelledError("the step was cancelled")
-        return self._logits[: len(batch.wanted)]
+        self._n_wanted = len(batch.wanted)
+        return self._logits[: 0 if batch.hidden_only else self._n_wanted]
+
+    def hidden(self) -> npt.NDArray[np.float32]:
+        """Return the hidden rows of the last step; see `Executable`."""
+        return self._hidden[: self._n_wanted]
 
     def copy_page(self, source: int, target: int) -> None:
         """Make page `target` hold the keys and values that page `source` holds, in every layer."""
@@ -148,7 +159,7 @@ class JitExecutable:
         if self._source is not None:
             self._pool.close()
             self._runs, self._source = [], None
-            self._logits = self._logits[:0].copy()
+            self._logits, self._hidden = self._logits[:0].copy(), self._hidden[:0].copy()
 
     def __del__(self) -> None:
         if getattr(self, "_source", None) is not None:

@@ -157,7 +157,7 @@ class _Build:
         logits = self._add_parts()
         self._lay_out(logits.number, progress, cancel)
         parts = (self.ffi, self.lib, self.exec, self.keep, self.limits)
-        sizes = (self.program.n_vocab, self.program.n_out)
+        sizes = (self.program.n_vocab, self.program.n_out, self.program.n_hidden)
         whole = self.program.takes_whole_sequences
         return NativeExecutable(*parts, *sizes, whole_sequences=whole)
 
@@ -194,8 +194,10 @@ class _Build:
                 self.lib.ei_exec_add_state(self.exec, *_state_shape(state))
             )
         self.lib.ei_exec_set_snapshots(self.exec, self.limits.n_snapshots)
-        for instruction in lowered.instructions:
+        for n_added, instruction in enumerate(lowered.instructions, 1):
             self._added(self.lib.ei_exec_add_op(self.exec, self._op(instruction)))
+            if lowered.hidden is not None and n_added == lowered.n_body:
+                self.lib.ei_exec_set_hidden(self.exec, lowered.hidden.number)
         return lowered.logits
 
     def _added(self, number: int) -> int:

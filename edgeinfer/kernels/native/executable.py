@@ -32,6 +32,7 @@ class NativeExecutable:
         limits: Limits,
         n_vocab: int,
         n_out: int,
+        n_hidden: int,
         *,
         whole_sequences: bool,
     ) -> None:
@@ -41,7 +42,7 @@ class NativeExecutable:
         self._limits = limits
         self._whole_sequences = whole_sequences
         self._batch = ffi.new("ei_batch *")
-        self.n_vocab, self.n_out = n_vocab, n_out
+        self.n_vocab, self.n_out, self.n_hidden = n_vocab, n_out, n_hidden
         self.n_threads = int(lib.ei_exec_threads(executor))
         self.n_threads_batch = int(lib.ei_exec_threads_batch(executor))
         self.weights_bytes = int(lib.ei_exec_weight_bytes(executor))
@@ -51,9 +52,14 @@ class NativeExecutable:
         self.snapshot_bytes = int(lib.ei_exec_snapshot_bytes(executor))
         self._arrays = ARRAYS + (STATE_ARRAYS if self.snapshot_bytes else ())
         self.page_layout = "native-1"  # beside the KV type
-        n_bytes = 4 * limits.n_batch * n_out
-        memory = ffi.buffer(lib.ei_exec_logits(executor), n_bytes)
-        self._logits = np.frombuffer(memory, np.float32).reshape(-1, n_out)
+        self._logits = self._rows(lib.ei_exec_logits(executor), n_out)
+        self._hidden = self._rows(lib.ei_exec_hidden(executor), n_hidden)
+        self._n_wanted = 0
+
+    def _rows(self, memory: Any, width: int) -> npt.NDArray[np.float32]:
+        n_rows = self._limits.n_batch
+        data = self._ffi.buffer(memory, 4 * n_rows * width) if width else b""
+        return np.frombuffer(data, np.float32).reshape(n_rows, width)
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step; the rows returned, (R, n_out), are overwritten by the next run."""
@@ -70,13 +76,19 @@ class NativeExecutable:
         for name, pointer in arrays.items():
             setattr(c, name, pointer)
         c.n_tokens, c.n_wanted = len(batch.tokens), len(batch.wanted)
+        c.hidden_only = batch.hidden_only
         c.n_saves = len(batch.saved_rows) if self.snapshot_bytes else 0
         c.n_sequences, c.pages_per_sequence = batch.page_tables.shape
         flag = ffi.from_buffer("int32_t[]", cancel.cell) if cancel is not None else ffi.NULL
         status = self._lib.ei_exec_run(self._exec, c, flag)
         if status != self._lib.EI_OK:
             raise self._failed(status)
-        return self._logits[: len(batch.wanted)]
+        self._n_wanted = len(batch.wanted)
+        return self._logits[: 0 if batch.hidden_only else self._n_wanted]
+
+    def hidden(self) -> npt.NDArray[np.float32]:
+        """Return the hidden rows of the last step; see `Executable`."""
+        return self._hidden[: self._n_wanted]
 
     def copy_page(self, source: int, target: int) -> None:
         """Make page `target` hold the keys and values that page `source` holds, in every layer."""
@@ -147,7 +159,7 @@ class NativeExecutable:
     def close(self) -> None:
         """Free the weights, the pages and the threads."""
         if self._exec is not None:
-            self._logits = self._logits[:0].copy()
+            self._logits, self._hidden = self._logits[:0].copy(), self._hidden[:0].copy()
             self._lib.ei_exec_free(self._exec)
             self._exec = None
             self._keep.clear()

@@ -142,7 +142,13 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A whole step: its instructions and the buffer that ends as the logits."""
+    """A whole step: its instructions and the buffer that ends as the logits.
+
+    `hidden`, where the program names any, is the buffer of the rows that the head reads, and
+    `n_body` counts the instructions up to the one that makes it.
+    """
 
     instructions: list[Instruction]
     logits: Buffer
+    hidden: Buffer | None = None
+    n_body: int = 0

@@ -104,4 +104,10 @@ def lower(
             )
         LOWER[type(op)](lowering, i, op)
         lowering.done.add(i)
-    return Lowered(lowering.instructions, lowering.buffer(program.result))
+    result = lowering.buffer(program.result)
+    hidden = program.outputs.get("hidden")
+    if hidden is None:
+        return Lowered(lowering.instructions, result)
+    made = lowering.buffer(hidden)
+    writers = (made in instruction.outputs for instruction in lowering.instructions)
+    return Lowered(lowering.instructions, result, made, 1 + list(writers).index(True))

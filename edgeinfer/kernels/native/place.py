@@ -21,7 +21,9 @@ def place(lowered: Lowered) -> tuple[list[Buffer], list[Acts]]:
     for at, instruction in enumerate(lowered.instructions):
         for item in (*instruction.reads(), *instruction.writes()):
             last[id(item)] = at
-    last[id(lowered.logits)] = len(lowered.instructions)
+    for kept in (lowered.logits, lowered.hidden):
+        if kept is not None:
+            last[id(kept)] = len(lowered.instructions)
     stores = Stores()
     for at, instruction in enumerate(lowered.instructions):
         ended = _unique(item for item in instruction.reads() if last[id(item)] == at)

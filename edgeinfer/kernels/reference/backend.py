@@ -48,6 +48,7 @@ class ReferenceExecutable:
         observed: Mapping[str, Sums],
     ) -> None:
         self.n_vocab, self.n_out = program.n_vocab, program.n_out
+        self.n_hidden = program.n_hidden
         self.state_bytes = sum(kv.n_bytes for kv in pages.values())
         self.page_bytes = self.state_bytes // limits.n_pages
         self.snapshot_bytes = program.snapshot_bytes
@@ -61,6 +62,10 @@ class ReferenceExecutable:
         self._dying = _last_uses(program)
         self._for_wanted = [any(v.rows is Rows.WANTED for v in op.writes()) for op in program.ops]
         self._result_id = program.result.id
+        self._n_body = _n_body(program)
+        self._hidden_id = program.outputs["hidden"].id if program.n_hidden else -1
+        self._no_hidden = np.zeros((0, program.n_hidden), np.float32)
+        self._hidden = self._no_hidden
         self._limits = limits
         self._whole_sequences = program.takes_whole_sequences
         self._weights = weights
@@ -76,8 +81,8 @@ class ReferenceExecutable:
         if self.snapshot_bytes:
             check_snapshots(batch, self._limits)
         step = start_step(batch)
-        ops = zip(self._kernels, self._dying, self._for_wanted, strict=True)
-        for kernel, dying, for_wanted in ops:
+        ops = list(zip(self._kernels, self._dying, self._for_wanted, strict=True))
+        for kernel, dying, for_wanted in ops[: self._n_body if batch.hidden_only else None]:
             if for_wanted and not len(batch.wanted):
                 continue
             if cancel is not None and cancel.is_set:
@@ -85,7 +90,12 @@ class ReferenceExecutable:
             kernel(step)
             for id in dying:
                 del step.values[id]
+        self._hidden = step.values.get(self._hidden_id, self._no_hidden)
         return step.values.get(self._result_id, np.zeros((0, self.n_out), np.float32))
+
+    def hidden(self) -> npt.NDArray[np.float32]:
+        """Return the hidden rows of the last step; see `Executable`."""
+        return self._hidden
 
     def copy_page(self, source: int, target: int) -> None:
         """Make page `target` hold the keys and values that page `source` holds, in every layer."""
@@ -142,6 +152,13 @@ class ReferenceExecutable:
         self._closed = True
         self._kernels, self._pages, self._snapshots = [], {}, {}
         self._weights.close()
+
+
+def _n_body(program: Program) -> int:
+    """Return how many ops lead to the hidden rows; all, where the program names none."""
+    hidden = program.outputs.get("hidden")
+    makers = (hidden in op.writes() for op in program.ops)
+    return len(program.ops) if hidden is None else 1 + list(makers).index(True)
 
 
 def _last_uses(program: Program) -> list[tuple[int, ...]]:

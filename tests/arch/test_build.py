@@ -15,7 +15,7 @@ from edgeinfer.errors import (
 )
 from edgeinfer.program import ops
 from edgeinfer.program.program import Program
-from edgeinfer.program.states import Conv, Delta
+from edgeinfer.program.states import Conv, Delta, Ssm
 from edgeinfer.program.values import Rows
 from tests.arch import tiny
 
@@ -200,6 +200,46 @@ def test_hostile_qwen35_keys_are_typed_errors(tmp_path: Path, key: str, value: A
     metadata, arrays = tiny.qwen35()
     with pytest.raises((ModelFormatError, UnsupportedModelError), match=r"qwen35\."):
         build(tmp_path, metadata | {f"qwen35.{key}": value}, arrays)
+
+
+HOSTILE_GRANITE: dict[str, list[Any]] = {
+    "ssm.state_size": [None, 0, 11, 2**32 - 1],
+    "ssm.group_count": [0, 3, 1],
+    "ssm.inner_size": [0, 71, 144],
+    "attention.head_count_kv": [[2, 0], [3, 0, 0], 2, 0],
+    "attention.scale": [-1.0],
+    "logit_scale": [-1.0, float("nan")],
+    "rope.scaling.finetuned": [1, "yes"],
+    "expert_count": [-1, 5],
+    "expert_shared_feed_forward_length": [-1],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in HOSTILE_GRANITE.items() for value in values]
+)
+def test_hostile_granitehybrid_keys_are_typed_errors(tmp_path: Path, key: str, value: Any) -> None:
+    metadata, arrays = tiny.granitehybrid(n_experts=0 if key == "expert_count" else 3)
+    with pytest.raises((ModelFormatError, UnsupportedModelError, MissingTensorError)) as caught:
+        build(tmp_path, metadata | {f"granitehybrid.{key}": value}, arrays)
+    assert "granitehybrid" in str(caught.value)
+
+
+def test_granitehybrid_turns_unless_told_not_to(tmp_path: Path) -> None:
+    metadata, arrays = tiny.granitehybrid()
+    still = build(tmp_path, metadata, arrays)
+    assert not any(isinstance(op, ops.Rope) for op in still.ops)
+    metadata, arrays = tiny.granitehybrid(rope__scaling__finetuned=None)
+    assert any(isinstance(op, ops.Rope) for op in build(tmp_path, metadata, arrays).ops)
+
+
+def test_granitehybrid_keeps_keys_of_some_layers_and_two_states_of_the_others(
+    tmp_path: Path,
+) -> None:
+    program = build(tmp_path, *tiny.granitehybrid())
+    assert len(program.kvs) == 1
+    ssm, conv = [Ssm(i, 4, 18, 9) for i in range(2)], [Conv(i, 108, 3) for i in range(2)]
+    assert program.recurrent == (conv[0], ssm[0], conv[1], ssm[1])
 
 
 def test_qwen35_attends_in_every_fourth_layer_by_default(tmp_path: Path) -> None:

@@ -179,9 +179,7 @@ def lfm2(
         blk: dict[str, tuple[int, ...]] = {
             "attn_norm.weight": (n_embd,),
             "ffn_norm.weight": (n_embd,),
-            "ffn_gate.weight": (n_ff, n_embd),
-            "ffn_up.weight": (n_ff, n_embd),
-            "ffn_down.weight": (n_embd, n_ff),
+            **mlp_shapes(n_embd, n_ff, 0),
         }
         if kind == "a":
             blk |= {"attn_q.weight": (n_embd, n_embd), "attn_output.weight": (n_embd, n_embd)}
@@ -256,9 +254,7 @@ def qwen35(
         blk: dict[str, tuple[int, ...]] = {
             "attn_norm.weight": (n_embd,),
             "post_attention_norm.weight": (n_embd,),
-            "ffn_gate.weight": (n_ff, n_embd),
-            "ffn_up.weight": (n_ff, n_embd),
-            "ffn_down.weight": (n_embd, n_ff),
+            **mlp_shapes(n_embd, n_ff, n_experts),
         }
         if kind == "a":
             blk |= {f"attn_{kv}.weight": (n_kv * dim, n_embd) for kv in "kv"}
@@ -272,12 +268,6 @@ def qwen35(
             blk |= {"ssm_a": (v_heads,), "ssm_dt.bias": (v_heads,)}
             blk["ssm_norm.weight"] = (value_dim,)
         if n_experts:
-            for name in ("gate", "up", "down"):
-                shape = blk[f"ffn_{name}.weight"]
-                blk[f"ffn_{name}_exps.weight"] = (n_experts, *blk.pop(f"ffn_{name}.weight"))
-                wider = [n + 8 if n == n_ff else n for n in shape]
-                blk[f"ffn_{name}_shexp.weight"] = (wider[0], wider[1])
-            blk["ffn_gate_inp.weight"] = (n_experts, n_embd)
             blk["ffn_gate_inp_shexp.weight"] = (n_embd,)
         shapes |= {f"blk.{il}.{name}": shape for name, shape in blk.items()}
     if n_experts:
@@ -294,6 +284,89 @@ def qwen35(
 def qwen35moe(**options: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a qwen35 with experts."""
     return qwen35(n_experts=5, **options)
+
+
+def granitehybrid(
+    *,
+    n_embd: int = 64,
+    n_heads: int = 4,
+    n_kv: int = 2,
+    n_ff: int = 88,
+    heads: int = 4,
+    groups: int = 2,
+    dim: int = 18,
+    state: int = 9,
+    n_taps: int = 4,
+    layers: str = "rar",
+    n_experts: int = 0,
+    **keys: Any,
+) -> tuple[dict[str, Any], Arrays]:
+    """Return metadata and weights of a granitehybrid of these layers: r recurs, a attends."""
+    arch, inner, shared = "granitehybrid", heads * dim, groups * state
+    metadata = {
+        "general.architecture": arch,
+        f"{arch}.block_count": len(layers),
+        f"{arch}.context_length": 256,
+        f"{arch}.embedding_length": n_embd,
+        f"{arch}.feed_forward_length": n_ff,
+        f"{arch}.attention.head_count": n_heads,
+        f"{arch}.attention.head_count_kv": [n_kv if kind == "a" else 0 for kind in layers],
+        f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
+        f"{arch}.attention.scale": 0.2,
+        f"{arch}.embedding_scale": 3.0,
+        f"{arch}.residual_scale": 0.3,
+        f"{arch}.logit_scale": 2.0,
+        f"{arch}.rope.scaling.finetuned": False,
+        f"{arch}.ssm.conv_kernel": n_taps,
+        f"{arch}.ssm.state_size": state,
+        f"{arch}.ssm.group_count": groups,
+        f"{arch}.ssm.time_step_rank": heads,
+        f"{arch}.ssm.inner_size": inner,
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (N_VOCAB, n_embd),
+        "output_norm.weight": (n_embd,),
+    }
+    for il, kind in enumerate(layers):
+        blk: dict[str, tuple[int, ...]] = {f"{n}_norm.weight": (n_embd,) for n in ("attn", "ffn")}
+        blk |= mlp_shapes(n_embd, n_ff, n_experts)
+        if kind == "a":
+            blk |= {f"attn_{kv}.weight": (n_kv * n_embd // n_heads, n_embd) for kv in "kv"}
+            blk |= {f"attn_{name}.weight": (n_embd, n_embd) for name in ("q", "output")}
+        else:
+            blk["ssm_in.weight"] = (2 * inner + 2 * shared + heads, n_embd)
+            blk["ssm_conv1d.weight"] = (inner + 2 * shared, n_taps)
+            blk |= {"ssm_conv1d.bias": (inner + 2 * shared,), "ssm_dt.bias": (heads,)}
+            blk |= {"ssm_a": (heads, 1), "ssm_d": (heads, 1), "ssm_out.weight": (n_embd, inner)}
+            blk["ssm_norm.weight"] = (groups, inner // groups)
+        shapes |= {f"blk.{il}.{name}": shape for name, shape in blk.items()}
+    if n_experts:
+        metadata |= {f"{arch}.expert_count": n_experts, f"{arch}.expert_used_count": 2}
+        metadata |= {f"{arch}.expert_shared_feed_forward_length": n_ff + 8}
+    arrays = random_arrays(shapes)
+    return metadata | prefixed(arch, keys), {
+        name: -np.exp(array) if name.endswith("ssm_a") else array for name, array in arrays.items()
+    }
+
+
+def mlp_shapes(n_embd: int, n_ff: int, n_experts: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of an MLP; with experts, of theirs and of a wider one all rows meet."""
+    plain: dict[str, tuple[int, ...]] = {
+        f"ffn_{name}.weight": shape
+        for name, shape in {
+            "gate": (n_ff, n_embd),
+            "up": (n_ff, n_embd),
+            "down": (n_embd, n_ff),
+        }.items()
+    }
+    if not n_experts:
+        return plain
+    wider = mlp_shapes(n_embd, n_ff + 8, 0)
+    return {
+        "ffn_gate_inp.weight": (n_experts, n_embd),
+        **{name.replace(".", "_exps."): (n_experts, *shape) for name, shape in plain.items()},
+        **{name.replace(".", "_shexp."): shape for name, shape in wider.items()},
+    }
 
 
 def prefixed(arch: str, keys: dict[str, Any]) -> dict[str, Any]:

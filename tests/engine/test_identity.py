@@ -18,6 +18,7 @@ KINDS = [
     *(("gemma3", kv_type) for kv_type in ("f16", "q8_0")),
     ("lfm2", "f16"),
     ("qwen35", "f16"),
+    ("granitehybrid", "f16"),
 ]
 LENGTHS = (3, 70, 130, 200)
 N = 30

@@ -42,6 +42,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2": ("lfm2", {}),
     "qwen35": ("qwen35", {}),
     "qwen35, equal": ("qwen35", {"n_ff": 64, "dim": 16, "value_dim": 16, "key_dim": 16}),
+    "granitehybrid": ("granitehybrid", {}),
     "lfm2, equal": ("lfm2", {"n_ff": 64, "n_kv": 4, "bias": True, "layers": "caac"}),
     "gemma3, equal": ("gemma3", {"n_heads": 2, "n_embd": 56, "n_ff": 56}),
     "gemma3, equal, fused": ("gemma3", {"n_heads": 2, "dim": 32, "n_embd": 64, "n_ff": 64}),
@@ -259,7 +260,8 @@ def test_no_live_value_loses_its_storage(tmp_path: Path, shape: str) -> None:
 def test_storage_does_not_grow_with_the_layers(tmp_path: Path, shape: str) -> None:
     lowered = lowered_of(tmp_path, shape)
     buffers, acts = place(lowered)
-    assert len(buffers) <= (19 if shape == "qwen35" else 13)  # as many as its widths need
+    # as many as its widths need
+    assert len(buffers) <= {"qwen35": 19, "granitehybrid": 17}.get(shape, 13)
     assert len(acts) <= 8
 
 

@@ -102,6 +102,12 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2, biases, ends with attention": ("lfm2", {"bias": True, "n_taps": 5, "layers": "ccca"}),
     "lfm2, all widths equal": ("lfm2", {"n_ff": 64, "n_kv": 4}),
     "lfm2, odd rows": ("lfm2", {"n_embd": 40, "n_ff": 33}),
+    "granitehybrid": ("granitehybrid", {}),
+    "granitehybrid, experts, one group": ("granitehybrid", {"n_experts": 5, "groups": 1}),
+    "granitehybrid, widths equal": (
+        "granitehybrid",
+        {"n_ff": 64, "dim": 16, "groups": 4, "state": 16, "layers": "arr"},
+    ),
     "gemma3, q and k of equal width": ("gemma3", {"n_heads": 2}),
     "gemma3, all widths equal": ("gemma3", {"n_heads": 2, "n_embd": 56, "n_ff": 56}),
     "gemma3, odd rows": ("gemma3", {"n_embd": 47, "n_ff": 33}),

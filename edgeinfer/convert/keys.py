@@ -6,6 +6,7 @@ A key that begins with a dot is the architecture's own, as the loader's Metadata
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from edgeinfer.convert.config import FULL, Config
 from edgeinfer.loader.metadata import REQUIRED
@@ -48,6 +49,11 @@ def counts(key: str, values: Sequence[int]) -> Entry:
 def numbers(key: str, values: Sequence[float]) -> Entry:
     """Return a number for each token."""
     return Entry(key, f"f32[{len(values)}]", np.array(values, np.float32))
+
+
+def raw_bytes(key: str, values: npt.NDArray[np.uint8]) -> Entry:
+    """Return bytes of a form of their own."""
+    return Entry(key, f"u8[{len(values)}]", values)
 
 
 def texts(key: str, values: Sequence[str | bytes]) -> Entry:

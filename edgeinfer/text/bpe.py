@@ -6,8 +6,9 @@ ids. Knows nothing of special tokens. The merging itself is done by the `tokeniz
 
 from typing import TYPE_CHECKING, Any
 
-from edgeinfer.errors import ModelFormatError, ResourceError
+from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader.strings import StringArray
+from edgeinfer.text.library import ids_of
 from edgeinfer.text.pretokenizers import PreTokenizer
 from edgeinfer.text.vocabulary import TEXTUAL, Vocabulary
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
 
 _MARK = "\u2581"
-# Longer texts go through the call that lets other threads run meanwhile.
-_SHORT = 4096
 
 
 def _byte_characters() -> dict[str, bytes]:
@@ -54,20 +53,7 @@ class BpeEncoder:
         assert self._engine is not None
         if self._pre.spaces_as_marks:
             text = text.replace(" ", _MARK)
-        try:
-            if len(text) <= _SHORT:
-                encoding = self._engine.encode(text, add_special_tokens=False)
-            else:
-                (encoding,) = self._engine.encode_batch_fast([text], add_special_tokens=False)
-        except BaseException as error:
-            # A panic of the library derives from BaseException; it must not end the process.
-            if type(error).__name__ != "PanicException":
-                raise
-            raise ResourceError(
-                f"text of {len(text)} characters: the tokenizer gave up ({error}); cut it shorter"
-            ) from None
-        ids: list[int] = encoding.ids
-        return ids
+        return ids_of(self._engine, text)
 
     def piece(self, token_id: int) -> bytes:
         """Return the bytes a token stands for; control tokens stand for their spelling."""

@@ -5,8 +5,10 @@ are those of llama.cpp, whose converter writes the files.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
 
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
@@ -14,6 +16,7 @@ from edgeinfer.text.bpe import BpeEncoder
 from edgeinfer.text.pretokenizers import pre_tokenizer
 from edgeinfer.text.special import MARKER_NAMES, Strip, retype
 from edgeinfer.text.spm import SpmEncoder
+from edgeinfer.text.unigram import UnigramEncoder
 from edgeinfer.text.vocabulary import (
     PREFIX,
     TokenType,
@@ -73,6 +76,7 @@ class _Defaults:
     unknown_id: int | None = None
     sep_id: int | None = None
     add_bos: bool = False
+    add_eos: bool = False
     add_sep: bool = False
     leading_space: bool = False
 
@@ -91,7 +95,7 @@ def read_parts(metadata: Metadata, where: str) -> Parts:
         )
     vocabulary = read_vocabulary(metadata, where)
     warnings: list[str] = []
-    eos_id = role_id(metadata, "eos", len(vocabulary), _SPM.eos_id if kind == "llama" else None)
+    eos_id = role_id(metadata, "eos", len(vocabulary), _ENDS.get(kind))
     roles = {
         eos_id,
         *(role_id(metadata, role, len(vocabulary), None) for role in ("eot", "eom")),
@@ -129,7 +133,7 @@ def _frame(
         sep_id,
         pad_id,
         add_bos=metadata.flag(PREFIX + "add_bos_token", defaults.add_bos),
-        add_eos=metadata.flag(PREFIX + "add_eos_token", False),
+        add_eos=metadata.flag(PREFIX + "add_eos_token", defaults.add_eos),
         add_sep=metadata.flag(PREFIX + "add_sep_token", defaults.add_sep),
         leading_space=defaults.leading_space,
     )
@@ -176,15 +180,31 @@ def _wordpiece(metadata: Metadata, vocabulary: Vocabulary) -> tuple[Encoder, _De
     return encoder, _BERT
 
 
+def _unigram(metadata: Metadata, vocabulary: Vocabulary) -> tuple[Encoder, _Defaults]:
+    space: bool = metadata.flag(PREFIX + "add_space_prefix", True)
+    charsmap = metadata.integers(PREFIX + "precompiled_charsmap", None)
+    encoder = UnigramEncoder(
+        vocabulary,
+        unknown_id=role_id(metadata, "unknown", len(vocabulary), _T5.unknown_id),
+        charsmap=None if charsmap is None else charsmap.astype(np.uint8),
+        add_space_prefix=space,
+        remove_extra_whitespaces=metadata.flag(PREFIX + "remove_extra_whitespaces", False),
+    )
+    return encoder, replace(_T5, leading_space=space)
+
+
 _SPM = _Defaults(bos_id=1, eos_id=2, unknown_id=0)
 _BERT = _Defaults(
     bos_id=101, unknown_id=100, sep_id=102, add_bos=True, add_sep=True, leading_space=True
 )
+_T5 = _Defaults(eos_id=1, unknown_id=2, add_eos=True)
+_ENDS = {"llama": _SPM.eos_id, "t5": _T5.eos_id}
 _KINDS: dict[str, Callable[[Metadata, Vocabulary], tuple[Encoder, _Defaults]]] = {
     "llama": _spm,
     "gpt2": _bpe,
     "bert": _wordpiece,
     "gemma4": _gemma4,
+    "t5": _unigram,
 }
 
 

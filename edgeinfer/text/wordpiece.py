@@ -7,6 +7,7 @@ tokens. GGUF spells the start of a word "▁x" and its continuation "x" where BE
 from typing import TYPE_CHECKING
 
 from edgeinfer.errors import ModelFormatError
+from edgeinfer.text.library import ids_of
 from edgeinfer.text.vocabulary import TEXTUAL, TokenType, Vocabulary
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ class WordPieceEncoder:
     def encode(self, text: str) -> list[int]:
         """Return the ids of plain text."""
         assert self._engine is not None
-        ids: list[int] = self._engine.encode(text, add_special_tokens=False).ids
-        return ids
+        return ids_of(self._engine, text)
 
     def piece(self, token_id: int) -> bytes:
         """Return the bytes a token stands for: words carry a leading space."""

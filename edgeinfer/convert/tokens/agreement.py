@@ -6,14 +6,16 @@ Whatever the keys cannot say, and whatever was not thought of, shows here and no
 import json
 import re
 import unicodedata
+from collections.abc import Callable
 from itertools import zip_longest
 
 from edgeinfer.convert.keys import Keys
 from edgeinfer.convert.tokens.folder import Found
 from edgeinfer.convert.tokens.pre_tokenizer import PROBE
-from edgeinfer.convert.tokens.table import added_tokens, uses
+from edgeinfer.convert.tokens.table import added_tokens, adds_space, uses
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
+from edgeinfer.text.library import built, ids_of
 from edgeinfer.text.special import MARKER_NAMES
 from edgeinfer.text.tokenizer import tokenizer_from_metadata
 
@@ -37,16 +39,11 @@ def check_ids(found: Found, keys: Keys) -> None:
 
     Raises ModelFormatError if the library cannot make a tokenizer of the folder's.
     """
-    from tokenizers import Tokenizer
-
-    try:
-        library = Tokenizer.from_str(json.dumps(found.raw))
-    except Exception as error:  # the library raises a bare Exception
-        raise ModelFormatError(f"{found.where}: not understood: {error}") from None
+    encode = _own(found)
     metadata = Metadata({entry.key: entry.value for entry in keys}, where=found.where)
     tokenizer = tokenizer_from_metadata(metadata, where=found.where)
     for text in _texts(found):
-        need = library.encode(text, add_special_tokens=False).ids
+        need = encode(text)
         ids = tokenizer.encode(text, add_special=False)
         if ids != need:
             pairs = zip_longest(ids, need)
@@ -58,21 +55,44 @@ def check_ids(found: Found, keys: Keys) -> None:
             )
 
 
+def _own(found: Found) -> Callable[[str], list[int]]:
+    """Return what gives a text the ids that the folder's files mean."""
+    if found.kind == "BPE" and found.model_file is not None:  # there are no merges
+        from sentencepiece import SentencePieceProcessor
+
+        processor = SentencePieceProcessor()
+        try:
+            processor.LoadFromFile(str(found.model_file))
+        except (RuntimeError, OSError) as error:
+            raise ModelFormatError(f"{found.where}: sentencepiece refuses it: {error}") from None
+        return lambda text: list(processor.EncodeAsIds(text))
+    from tokenizers import Tokenizer
+
+    library = built(lambda: Tokenizer.from_str(json.dumps(found.raw)), found.where)
+    return lambda text: ids_of(library, text)
+
+
 def _texts(found: Found) -> list[str]:
     """Return texts of all kinds, and some that hold the tokens that are never taken apart.
 
     Left out are those that end a turn: they are control tokens here, whatever their folder says.
     """
+    raw = found.raw
     plain = [
         added["content"]
-        for added in added_tokens(found.raw, found.where)
+        for added in added_tokens(raw, found.where)
         if not added.get("special") and added["content"].encode() not in MARKER_NAMES
     ]
-    texts = [*TEXTS, *(f"a {token} b{token}c" for token in plain[:MAX_ADDED])]
-    if found.kind == "BPE" and uses(found.raw.get("normalizer"), "NFC"):
+    # Readers of a file begin anew behind such a token with a space, where others may not.
+    tried = [] if adds_space(raw) else plain[:MAX_ADDED]
+    texts = [*TEXTS, *(f"a {token} b{token}c" for token in tried)]
+    if found.kind == "BPE" and uses(raw.get("normalizer"), "NFC"):
         # Texts nearly everyone writes are so; no reader of a file normalizes the others.
         texts = [unicodedata.normalize("NFC", text) for text in texts]
-    if not uses(found.raw.get("pre_tokenizer"), "ByteLevel"):
+    if not uses(raw.get("pre_tokenizer"), "ByteLevel"):
         # SentencePiece takes the longest run that is a token, what was converted from it merges.
         texts = [LONG_RUN.sub(" ", text) for text in texts]
+    if found.kind == "Unigram" and not uses(raw.get("pre_tokenizer"), "WhitespaceSplit"):
+        # The one character that is white space to one half of these tokenizers.
+        texts = [text.replace("\u0085", "") for text in texts]
     return texts

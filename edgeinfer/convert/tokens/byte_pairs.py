@@ -11,7 +11,7 @@ from typing import Any
 from edgeinfer.convert.keys import Keys, counts, flag, numbers, text, texts
 from edgeinfer.convert.strict_json import Object
 from edgeinfer.convert.tokens.pre_tokenizer import name_of
-from edgeinfer.convert.tokens.table import TokenTable, model_of, parts_of, uses
+from edgeinfer.convert.tokens.table import TokenTable, adds_space, model_of, parts_of, uses
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.text.vocabulary import PREFIX, TokenType
@@ -106,14 +106,8 @@ def _spaces_marked(raw: Object, table: TokenTable, scores: Scores) -> Keys:
         texts(PREFIX + "tokens", tokens),
         counts(PREFIX + "token_type", types),
         numbers(PREFIX + "scores", [scores.get(token, NO_MERGE) for token in table.tokens]),
-        flag(PREFIX + "add_space_prefix", _adds_space(raw)),
+        flag(PREFIX + "add_space_prefix", adds_space(raw)),
     ]
-
-
-def _adds_space(raw: Object) -> bool:
-    cut = raw.get("pre_tokenizer")
-    scheme = cut.get("prepend_scheme") if isinstance(cut, dict) else None
-    return uses(raw.get("normalizer"), "Prepend") or scheme in ("first", "always")
 
 
 def _merges(model: Object, where: str) -> list[str]:

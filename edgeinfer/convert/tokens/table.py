@@ -84,6 +84,17 @@ def added_tokens(raw: Object, where: str) -> list[Object]:
     return list(listed)
 
 
+def adds_space(raw: Object) -> bool:
+    """Tell whether a text, or each word, gets a space of the tokenizer's own at its begin."""
+    if uses(raw.get("normalizer"), "Prepend"):
+        return True
+    for part in parts_of(raw.get("pre_tokenizer")):
+        scheme = part.get("prepend_scheme", "always" if part.get("add_prefix_space") else None)
+        if part.get("type") == "Metaspace":
+            return scheme in ("first", "always")
+    return False
+
+
 def uses(part: Any, kind: str) -> bool:
     """Tell whether a part of a tokenizer, or one in its sequence, is of this kind."""
     return any(one.get("type") == kind for one in parts_of(part))

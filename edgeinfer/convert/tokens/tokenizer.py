@@ -10,6 +10,7 @@ from edgeinfer.convert.tokens.byte_pairs import byte_pair_keys
 from edgeinfer.convert.tokens.folder import Found, read_tokenizer
 from edgeinfer.convert.tokens.framing import framing_keys
 from edgeinfer.convert.tokens.table import TokenTable, token_table
+from edgeinfer.convert.tokens.unigram import unigram_keys
 from edgeinfer.convert.tokens.wordpiece import word_piece_keys
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
@@ -49,8 +50,10 @@ def _table_keys(found: Found, table: TokenTable) -> Keys:
         return byte_pair_keys(found.raw, table, found.where, found.scores)
     if kind == "WordPiece":
         return word_piece_keys(found.raw, table, found.where)
+    if kind == "Unigram":
+        return unigram_keys(found.raw, table, found.where)
     raise UnsupportedModelError(
-        f"{found.where}: model.type: found {quote(str(kind))} (need BPE or WordPiece): this "
+        f"{found.where}: model.type: found {quote(kind)} (need BPE, WordPiece or Unigram): this "
         "version of edgeinfer has no encoder for it"
     )
 

@@ -96,7 +96,7 @@ def test_a_list_of_tokens_is_what_its_class_makes_of_it(tmp_path: Path) -> None:
         ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer: found"),
         ({"post_processor": {"type": "BertProcessing", "sep": 3, "cls": ["[CLS]", 2]}}, "'3'"),
         ({"post_processor": {"type": "BertProcessing", "sep": ["x", 9], "cls": ["y", -1]}}, "-1"),
-        ({"post_processor": {"type": "TemplateProcessing", "single": ["x"]}}, "not understood"),
+        ({"post_processor": {"type": "TemplateProcessing", "single": ["x"]}}, "refuses it"),
     ],
 )
 def test_what_a_file_cannot_say_is_refused(

@@ -158,7 +158,7 @@ def test_a_configuration_that_is_not_understood_is_refused(
     ("keys", "message"),
     [
         ({"model": 5}, "key 'model'"),
-        ({"model": {"type": "Unigram", "vocab": {}}}, "found 'Unigram'"),
+        ({"model": {"type": "WordLevel", "vocab": {}}}, "found 'WordLevel'"),
         ({"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}}, "token id 0"),
         ({"added_tokens": [{"id": N_VOCAB, "content": "x"}]}, f"token id {N_VOCAB}"),
         ({"added_tokens": [7]}, "added_tokens"),

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from edgeinfer.completion import Completion
     from edgeinfer.llm.keeping import Session
     from edgeinfer.model import Model, load
-    from edgeinfer.quantizing.quantize import quantize
-    from edgeinfer.quantizing.report import QuantizeReport
+    from edgeinfer.shrinking.quantize import quantize
+    from edgeinfer.shrinking.report import QuantizeReport
     from edgeinfer.sizing import Estimate, estimate
     from edgeinfer.text.grammar import Grammar
     from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer
@@ -70,14 +70,14 @@ _HOME = {
     "Estimate": "edgeinfer.sizing",
     "Grammar": "edgeinfer.text.grammar",
     "Model": "edgeinfer.model",
-    "QuantizeReport": "edgeinfer.quantizing.report",
+    "QuantizeReport": "edgeinfer.shrinking.report",
     "Ranked": "edgeinfer.llm.vectors",
     "Session": "edgeinfer.llm.keeping",
     "Tokenizer": "edgeinfer.text.tokenizer",
     "estimate": "edgeinfer.sizing",
     "load": "edgeinfer.model",
     "load_tokenizer": "edgeinfer.text.tokenizer",
-    "quantize": "edgeinfer.quantizing.quantize",
+    "quantize": "edgeinfer.shrinking.quantize",
 }
 
 

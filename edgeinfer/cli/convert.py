@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from edgeinfer.cli.options import read_size
 from edgeinfer.cli.progress import Line, amount
+from edgeinfer.cli.tensors import tensor_line
 
 if TYPE_CHECKING:
     from edgeinfer.convert import Conversion
@@ -98,9 +99,7 @@ def print_result(result: "Conversion", *, verbose: bool) -> None:
     """Print what became of the tensors, then the size."""
     if verbose:
         for tensor in result.tensors:
-            shape = " x ".join(map(str, reversed(tensor.shape)))
-            size = amount(tensor.n_bytes, "B")
-            print(f"{tensor.name:<40} {shape:>20}  {tensor.format.name:<5} {size:>9}")
+            print(tensor_line(tensor.name, tensor.shape, tensor.format.name, tensor.n_bytes))
     for name in result.fallbacks:
         print(f"{name}: rows are no multiple of {result.outtype}'s block: F16 instead")
     print(

@@ -66,6 +66,7 @@ def lines(file: "GgufFile", *, full: bool) -> Iterator[str]:
     )
     for warning in file.warnings:
         yield f"warning: {name_of(str(warning))}"
+    yield from report_lines(file.metadata)
     yield ""
     width = max((len(key) for key in file.metadata), default=0)
     for key in file.metadata:
@@ -91,6 +92,28 @@ def lines(file: "GgufFile", *, full: bool) -> Iterator[str]:
         f"{'all':<8} {len(file.tensors):>5} tensors {n_parameters:>15,} parameters "
         f"{n_bytes:>15,} B  ({bits:.2f} bits a parameter)"
     )
+
+
+def report_lines(metadata: "Metadata") -> Iterator[str]:
+    """Yield what 'quantize --report' wrote, if it did: a file may put anything under its keys."""
+    from edgeinfer.writer.entries import REPORT
+
+    def found(name: str) -> str:
+        value = metadata.get(REPORT + name, "?")
+        if isinstance(value, float):
+            return f"{value:.6g}"
+        return name_of(str(value)) if isinstance(value, str | int) else "?"
+
+    if not any(key.startswith(REPORT) for key in metadata):
+        return
+    yield (
+        f"{found('recipe')}, measured against {found('reference')} on {found('dataset')}: "
+        f"{found('n_tokens')} tokens in {found('n_chunks')} windows of {found('n_ctx')}"
+    )
+    yield f"  text        sha256 {found('text_sha256')}"
+    for label, name in (("kld", "kld"), ("same top 1", "top1_agreement"), ("ppl", "ppl")):
+        yield f"  {label:<10}  {found(name)} ± {found(name + '_error')}"
+    yield f"  {'its source':<10}  {found('ppl_reference')} ± {found('ppl_reference_error')}"
 
 
 def as_object(file: "GgufFile", *, full: bool) -> dict[str, Any]:

@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from edgeinfer.cli.options import read_size
+from edgeinfer.cli.eval_report import kld_lines
+from edgeinfer.cli.options import read_size, read_text
 from edgeinfer.cli.progress import Line, amount
+from edgeinfer.cli.tensors import tensor_line
 from edgeinfer.errors import InvalidParameterError
 
 if TYPE_CHECKING:
-    from edgeinfer.quantizing.report import QuantizeReport
+    from edgeinfer.shrinking.report import QuantizeReport
 
+MEASURING = "Measuring"
 EXCEPTIONS = "Exceptions from the recipe"
 FILES = "Files"
 
@@ -33,6 +36,41 @@ def quantize(
             "--max-size",
             metavar="SIZE",
             help="In place of a recipe: the best formats for a file of this size, such as 900M.",
+        ),
+    ] = None,
+    max_kld: Annotated[
+        float | None,
+        Option(
+            "--max-kld",
+            metavar="NATS",
+            help="In place of a recipe: the smallest file whose KL divergence from the source, "
+            "measured, is at most this, such as 0.02.",
+        ),
+    ] = None,
+    report: Annotated[
+        bool,
+        Option(
+            "--report",
+            rich_help_panel=MEASURING,
+            help="Measure what the file lost, and write it into its metadata.",
+        ),
+    ] = False,
+    file: Annotated[
+        Path | None,
+        Option(
+            "--file",
+            "-f",
+            rich_help_panel=MEASURING,
+            help="The text to measure on, like what the model reads (default: a built-in one).",
+        ),
+    ] = None,
+    chunks: Annotated[
+        int | None,
+        Option(
+            "--chunks",
+            min=1,
+            rich_help_panel=MEASURING,
+            help="Most windows of 512 tokens to read (default: all).",
         ),
     ] = None,
     tensor_type: Annotated[
@@ -107,7 +145,7 @@ def quantize(
     ] = False,
     force: Annotated[
         bool,
-        Option("--force", "-f", rich_help_panel=FILES, help="Replace a file that is there."),
+        Option("--force", rich_help_panel=FILES, help="Replace a file that is there."),
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print sizes, write nothing.")] = False,
     verbose: Annotated[
@@ -122,15 +160,20 @@ def quantize(
     The copy appears whole or not at all. Prints the path, or the paths of a set.
     """
     from edgeinfer.loader.resolve import resolve
-    from edgeinfer.quantizing.quantize import quantize as run
+    from edgeinfer.shrinking.quantize import quantize as run
 
     line = Line()
     try:
-        report = run(
+        result = run(
             resolve(source),
             target,
             recipe,
             max_bytes=None if max_size is None else read_size(max_size),
+            max_kld=max_kld,
+            text=None if file is None else read_text(file),
+            dataset="" if file is None else file.name,
+            chunks=chunks,
+            report=report,
             tensor_types=dict(map(_tensor_type, tensor_type or ())),
             output_type=output_type,
             embedding_type=embedding_type,
@@ -144,13 +187,15 @@ def quantize(
             overwrite=force,
             dry_run=dry_run,
             n_threads=n_threads,
-            progress=lambda done, total: line.update("quantizing", done, total, "B"),
+            progress=lambda stage, done, total: line.update(
+                stage, done, total, "B" if stage == "quantizing" else ""
+            ),
         )
     finally:
         line.clear()
-    print_report(report, verbose=verbose)
+    print_report(result, verbose=verbose)
     if not dry_run:
-        for path in report.files:
+        for path in result.files:
             print(path)
 
 
@@ -158,11 +203,8 @@ def print_report(report: "QuantizeReport", *, verbose: bool) -> None:
     """Print what became of the tensors, then the sizes."""
     if verbose:
         for tensor in report.tensors:
-            shape = " x ".join(map(str, reversed(tensor.shape)))
-            print(
-                f"{tensor.name:<40} {shape:>20}  {tensor.source_format:>6} -> "
-                f"{tensor.format:<6} {amount(tensor.n_bytes, 'B'):>9}"
-            )
+            formats = f"{tensor.source_format} -> {tensor.format}"
+            print(tensor_line(tensor.name, tensor.shape, formats, tensor.n_bytes))
     for tensor in report.fallbacks:
         print(
             f"{tensor.name}: rows of {tensor.shape[-1]} values are no multiple of "
@@ -178,6 +220,10 @@ def print_report(report: "QuantizeReport", *, verbose: bool) -> None:
         f"{report.recipe}: {amount(report.source_bytes, 'B')} -> {amount(report.n_bytes, 'B')}, "
         f"{report.bits_per_weight:.2f} bits a weight"
     )
+    if report.predicted_kld is not None:
+        print(f"predicted kld {report.predicted_kld:.6f}")
+    if report.divergence is not None:
+        print("\n".join(kld_lines(report.divergence)))
 
 
 def _tensor_type(text: str) -> tuple[str, str]:

@@ -1,9 +1,11 @@
 """Measure how far a model's predictions are from another's, both read side by side."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Ids
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -12,7 +14,37 @@ from edgeinfer.evaluating.measured import Measured, Progress, exp_of, mean_of, r
 from edgeinfer.evaluating.rows import Compared, Logits, compare
 from edgeinfer.evaluating.saved_logits import SavedLogits, saving
 from edgeinfer.evaluating.windows import Windows, cut, window_len
-from edgeinfer.llm import Model
+from edgeinfer.text.tokenizer import Tokenizer
+
+
+class Predictor(Protocol):
+    """A model that predicts tokens: what `edgeinfer.load` returns is one, `WindowModel` another."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        ...
+
+    @property
+    def n_vocab(self) -> int:
+        """Length of a row of logits."""
+        ...
+
+    @property
+    def n_ctx(self) -> int:
+        """Most tokens it reads."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        ...
+
+    def stream_logits(
+        self, ids: tuple[int, ...], *, first: int = 0
+    ) -> Iterator[tuple[int, Logits]]:
+        """Yield rows of logits from `first` on, each part with the index of its first row."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +75,8 @@ class Divergence:
 
 
 def divergence(
-    reference: Model | SavedLogits,
-    model: Model,
+    reference: Predictor | SavedLogits,
+    model: Predictor,
     text: str | None = None,
     *,
     n_ctx: int | None = None,
@@ -94,8 +126,8 @@ def divergence(
 
 
 def _windows(
-    reference: Model | SavedLogits,
-    model: Model,
+    reference: Predictor | SavedLogits,
+    model: Predictor,
     text: str | None,
     n_ctx: int | None,
     chunks: int | None,
@@ -124,10 +156,15 @@ def _windows(
     return windows
 
 
-def _reference_rows(reference: Model | SavedLogits, windows: Windows, index: int) -> Logits:
+def _reference_rows(reference: Predictor | SavedLogits, windows: Windows, index: int) -> Logits:
     if isinstance(reference, SavedLogits):
         return reference.rows(index)
-    rows = reference.stream_logits(windows.ids[index][:-1], first=windows.first)
+    return rows_of(reference, windows, index)
+
+
+def rows_of(model: Predictor, windows: Windows, index: int) -> Logits:
+    """Return the rows of a window that count."""
+    rows = model.stream_logits(windows.ids[index][:-1], first=windows.first)
     return np.concatenate([part for _, part in rows])
 
 

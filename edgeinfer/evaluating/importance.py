@@ -13,24 +13,16 @@ from typing import Self
 
 import numpy as np
 
-from edgeinfer import packing
-from edgeinfer.arch import build_program
 from edgeinfer.errors import NonFiniteError
-from edgeinfer.evaluating.windows import Windows, cut, window_len
-from edgeinfer.kernels.backend import PAGE_LEN, Batch, Limits, choose
-from edgeinfer.loader.fingerprint import fingerprint
-from edgeinfer.loader.gguf import open_gguf
-from edgeinfer.loader.resolve import resolve
+from edgeinfer.evaluating.window_model import WindowModel
+from edgeinfer.evaluating.windows import Windows, cut
 from edgeinfer.program.ops import ExpertLinear, Linear
 from edgeinfer.program.program import Program
 from edgeinfer.quant.imatrix import Imatrix, Sums
-from edgeinfer.sizing import check_room
-from edgeinfer.text.tokenizer import tokenizer_from_metadata
 
 Progress = Callable[[int, int], None]  # windows done, of windows
 
 OUTPUT = "output.weight"
-MOST_BATCH = 512  # tokens of a step; the rows of logits of more would take gigabytes
 
 
 def importance(
@@ -75,7 +67,7 @@ def importance(
 
 
 class Observer:
-    """A model compiled to be watched; owns the file and the executable until `close`."""
+    """A model compiled to be watched, and what was seen; owns the model until `close`."""
 
     def __init__(
         self,
@@ -86,37 +78,23 @@ class Observer:
         n_threads: int | None = None,
         backend: str = "auto",
     ) -> None:
-        kernels = choose(backend)
-        self._file = open_gguf(resolve(path_or_name))
-        metadata, tensors = self._file.metadata, self._file.tensors
-        self.n_ctx = window_len(n_ctx, metadata.integer(".context_length", least=1))
-        program = build_program(metadata, tensors, n_ctx=self.n_ctx)
-        self._sums = _empty_sums(program, output=output)
-        self._tokenizer = tokenizer_from_metadata(metadata, where=str(self._file.path))
-        n_pages = -(-self.n_ctx // PAGE_LEN)
-        whole = program.takes_whole_sequences
-        self._n_batch = self.n_ctx if whole else min(self.n_ctx, MOST_BATCH)
-        limits = Limits(
-            n_ctx=self.n_ctx,
-            n_pages=n_pages,
-            n_batch=self._n_batch,
-            n_threads=n_threads or 0,
-            activations="fine",
+        self._sums: dict[str, Sums] = {}
+
+        def observe(program: Program) -> dict[str, Sums]:
+            self._sums = _empty_sums(program, output=output)
+            return self._sums
+
+        self._model = WindowModel(
+            path_or_name, n_ctx=n_ctx, n_threads=n_threads, backend=backend, observe=observe
         )
-        self._has_state = bool(program.recurrent)
-        packed = packing.find(self._file, kernels)
-        if packed is None:
-            check_room(self._file, program, kernels)
-        self._executable = kernels.compile(
-            program, tensors, limits, packed=packed, observe=self._sums
-        )
-        self._origin = blake2b(fingerprint(self._file.parts), digest_size=16)
+        self.n_ctx = self._model.n_ctx
+        self._origin = blake2b(self._model.fingerprint, digest_size=16)
         self._origin.update(f"{self.n_ctx} {output}".encode())
         self._n_read = 0
 
     def windows(self, text: str, *, most: int | None = None) -> Windows:
         """Return the windows of a text."""
-        return cut(self._tokenizer, text, n_ctx=self.n_ctx, most=most)
+        return cut(self._model.tokenizer, text, n_ctx=self.n_ctx, most=most)
 
     def resume(self, found: Imatrix, windows: Windows) -> int:
         """Go on from what was written on the way; return how many windows that had read.
@@ -142,32 +120,11 @@ class Observer:
         return mine == {name: sums.squares.shape for name, sums in found.sums.items()}
 
     def read(self, ids: tuple[int, ...]) -> None:
-        """Read one window."""
-        for number, start in enumerate(range(0, len(ids), self._n_batch)):
-            self._step(ids[start : start + self._n_batch], start, number)
+        """Read one window. All rows of logits are asked for: the last layer computes only such."""
+        for _ in self._model.stream_logits(ids):
+            pass
         self._origin.update(np.array(ids, np.int32).tobytes())
         self._n_read += 1
-
-    def _step(self, ids: tuple[int, ...], start: int, number: int) -> None:
-        """Read a part of a window.
-
-        All rows of logits are wanted: of the last layer, only such rows are computed. States of
-        constant size go from step to step in two snapshots, by turns.
-        """
-        n, n_states = len(ids), int(self._has_state)
-        before = number % 2
-        self._executable.run(
-            Batch(
-                tokens=np.array(ids, np.int32),
-                positions=np.arange(start, start + n, dtype=np.int32),
-                sequences=np.zeros(n, np.int32),
-                page_tables=np.arange(-(-(start + n) // PAGE_LEN), dtype=np.int32)[np.newaxis],
-                wanted=np.arange(n, dtype=np.int32),
-                snapshots=np.full(n_states, before, np.int32),
-                saved_rows=np.full(n_states, n - 1, np.int32),
-                saved_snapshots=np.full(n_states, 1 - before, np.int32),
-            )
-        )
 
     def imatrix(self, dataset: str = "") -> Imatrix:
         """Return what was summed so far; it grows no more.
@@ -190,8 +147,7 @@ class Observer:
 
     def close(self) -> None:
         """Free the model; calling it again does nothing."""
-        self._executable.close()
-        self._file.close()
+        self._model.close()
 
     def __enter__(self) -> Self:
         return self

@@ -106,9 +106,9 @@ class SavedLogits:
             raise ModelFormatError(f"{where}: found version {version} (need {VERSION})")
         if not (LEAST_CTX <= n_ctx <= MOST_CTX and 1 <= n_vocab <= MOST_VOCAB):
             raise ModelFormatError(f"{where}: found windows of {n_ctx}, {n_vocab} tokens")
-        self.n_vocab, self._n_ctx = int(n_vocab), int(n_ctx)
+        self.n_vocab, self.n_ctx = int(n_vocab), int(n_ctx)
         self._row_bytes = 4 + 2 * self.n_vocab
-        self._n_rows = self._n_ctx - 1 - self._n_ctx // 2
+        self._n_rows = self.n_ctx - 1 - self.n_ctx // 2
         self._start = _PREFIX.size + 4 * n_ctx * n_windows
         needed = self._start + n_windows * self._window_bytes
         found = os.fstat(self._file.fileno()).st_size
@@ -130,12 +130,12 @@ class SavedLogits:
 
         Raises InvalidParameterError if they are of another length than `n_ctx`.
         """
-        if n_ctx not in (None, self._n_ctx):
+        if n_ctx not in (None, self.n_ctx):
             raise InvalidParameterError(
-                f"{display(self.path)}: found windows of {self._n_ctx} tokens (need {n_ctx}, "
+                f"{display(self.path)}: found windows of {self.n_ctx} tokens (need {n_ctx}, "
                 "as asked for)"
             )
-        return Windows(self._n_ctx, self._windows.ids[:most])
+        return Windows(self.n_ctx, self._windows.ids[:most])
 
     def rows(self, index: int) -> Logits:
         """Return the rows of a window that count. Raises ModelFormatError if they are damaged."""

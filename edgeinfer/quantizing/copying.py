@@ -16,9 +16,9 @@ from edgeinfer.quantizing.conversion import Bytes, Encode, Floats, converted, pi
 from edgeinfer.quantizing.source import SourceRows
 from edgeinfer.writer.entries import Entry
 from edgeinfer.writer.gguf import TensorPlan
-from edgeinfer.writer.publishing import targets_of, write_files
+from edgeinfer.writer.publishing import targets_of, write_parts
 from edgeinfer.writer.splitting import NamedPlan, by_size, split, whole
-from edgeinfer.writer.workplace import Targets, check_room, check_targets
+from edgeinfer.writer.workplace import Targets, Workplace, check_room, check_targets
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the source that are done, bytes of the source in all)."""
@@ -80,22 +80,24 @@ def plan_copy(
     return Copy(file, chosen, importance, plans, targets_of(target, plans))
 
 
-def check_copy(copy: Copy, *, overwrite: bool) -> None:
-    """Refuse at once what would fail after minutes, or harm the source.
-
-    Raises InvalidParameterError or ResourceError.
-    """
+def check_target(copy: Copy, *, overwrite: bool) -> None:
+    """Refuse what would harm the source or what is there. Raises InvalidParameterError."""
     check_targets(copy.targets, [part.path for part in copy.file.parts], overwrite=overwrite)
+
+
+def write_copy(
+    copy: Copy, place: Workplace, encode: Encode, n_threads: int, progress: Progress | None
+) -> Path:
+    """Write a copy's files in a workplace and return the path of the first.
+
+    Raises as `conversion.converted` does, and ResourceError of the disk, at once if it has no room.
+    """
     check_room(copy.targets, copy.n_bytes)
-
-
-def write_copy(copy: Copy, encode: Encode, n_threads: int, progress: Progress | None) -> None:
-    """Write a copy. Raises as `conversion.converted` does, and ResourceError of the disk."""
     with (
         SourceRows(copy.file) as source,
         closing(_data(copy, source, encode, n_threads, progress)) as pieces,
     ):
-        write_files(copy.plans, copy.targets, pieces)
+        return write_parts(place, copy.plans, pieces)
 
 
 def _as_source(file: GgufFile, tensors: Sequence[TensorPlan]) -> list[list[TensorPlan]]:

@@ -1,23 +1,24 @@
-"""Choose the formats of a model's matrices so that its file takes at most so many bytes."""
+"""Say what each format costs a model's matrices, and choose so that its file fits a size."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from edgeinfer.loader.fields import padded
 from edgeinfer.quant.recipe import RECIPES, Recipe
 from edgeinfer.quant.roles import layer_of, role_of
+from edgeinfer.quant.tensor import Tensor
 from edgeinfer.quantizing.choices import Chosen
 from edgeinfer.quantizing.copying import Copy
 from edgeinfer.quantizing.encoding import encoder
-from edgeinfer.quantizing.search import LADDER, Option, fit, measured
+from edgeinfer.quantizing.search import LADDER, Fit, Option, fit_bytes, measured, weighed
 from edgeinfer.quantizing.source import SourceRows
 
 # Where the search begins: the best format it may give.
 START = RECIPES["Q8_0"]
 
-# How much a model suffers from noise in the matrices of a role, all layers together: the divergence
-# (KL, in nats) of SmolLM2 with that role alone in Q4_0; benchmarks/RESULTS.md. Only proportions
-# count.
+# How much a model suffers from noise in the matrices of a role, all layers together, where that was
+# not measured: the divergence (KL, in nats) of SmolLM2 with that role alone in Q4_0;
+# benchmarks/RESULTS.md. Only proportions count.
 SENSITIVITY = {
     "token_embd": 0.15,
     "output": 0.15,
@@ -47,32 +48,42 @@ _NAMED_BY = (
 )
 
 
-def formats_within(copy: Copy, most_bytes: int, n_threads: int) -> dict[str, str]:
-    """Return formats, by name, with which a planned copy takes at most `most_bytes`.
+Options = Mapping[str, Sequence[Option]]
 
-    They are for the tensors that the recipe was free in. Raises InvalidParameterError if that
-    cannot be, and as reading and encoding do.
+
+def noises(copy: Copy, n_threads: int) -> dict[str, list[Option]]:
+    """Measure the noise of each format in each tensor that the recipe was free in.
+
+    Raises as reading and encoding do.
     """
     file = copy.file
-    free = [c for c in copy.chosen if c.is_free]
-    n_layers = 1 + max((layer_of(c.tensor.name) for c in free), default=0)
-    others = copy.n_bytes - sum(padded(c.n_bytes, file.alignment) for c in free)
+    free = [c.tensor for c in copy.chosen if c.is_free]
     encode = encoder(LADDER)
 
-    def options(c: Chosen) -> list[Option]:
-        return measured(
-            source,
-            c.tensor,
-            copy.importance.get(c.tensor.name),
-            encode,
-            weight=_weight(c.tensor.name, n_layers),
-            alignment=file.alignment,
-        )
+    def options(tensor: Tensor) -> list[Option]:
+        importance = copy.importance.get(tensor.name)
+        return measured(source, tensor, importance, encode, alignment=file.alignment)
 
     with SourceRows(file) as source, ThreadPoolExecutor(n_threads) as pool:
-        found = list(pool.map(options, free))
-    named = {c.tensor.name: of for c, of in zip(free, found, strict=True)}
-    return fit(named, most_bytes - others)
+        found = pool.map(options, free)
+        return {tensor.name: of for tensor, of in zip(free, found, strict=True)}
+
+
+def usual_costs(noises: Options) -> dict[str, list[Option]]:
+    """Return what the formats cost where nothing was measured but their noise."""
+    n_layers = 1 + max(map(layer_of, noises), default=0)
+    return {name: weighed(of, _weight(name, n_layers)) for name, of in noises.items()}
+
+
+def formats_within(copy: Copy, options: Options, most_bytes: int) -> Fit:
+    """Return formats with which a planned copy takes at most `most_bytes`.
+
+    They are for the tensors that the recipe was free in. Raises InvalidParameterError if that
+    cannot be.
+    """
+    alignment = copy.file.alignment
+    free = sum(padded(c.n_bytes, alignment) for c in copy.chosen if c.is_free)
+    return fit_bytes(options, most_bytes - (copy.n_bytes - free))
 
 
 def nearest_recipe(chosen: Sequence[Chosen]) -> Recipe:

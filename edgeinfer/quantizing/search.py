@@ -1,13 +1,13 @@
-"""Find the formats that fit a size: what each costs a matrix is measured on some of its rows.
+"""Find the formats that fit a size, or a cost: what each adds is measured on a matrix's rows.
 
-The cost of a format is the part of a matrix's output that it turns into noise (the squared error
-over the square, weighted by importance where that is known) times how much a model suffers from
-noise there. From the best format for everything the search goes down, each time by the step that
-loses the least for the bytes it saves.
+The noise of a format is the part of a matrix's output that it changes: the squared error over the
+square, weighted by importance where that is known. Its cost is the noise times how much a model
+suffers from noise there. From the best format for everything the search goes down, each time by
+the step that loses the least for the bytes it saves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,11 @@ from edgeinfer.quantizing.decoding import decoder
 
 Floats = npt.NDArray[np.float32]
 
-LADDER = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "IQ4_XS", "Q3_K", "Q2_K")
+# The older formats are for rows that are not whole blocks of 256.
+LADDER = (
+    *("Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "IQ4_NL", "IQ4_XS", "Q4_0"),
+    *("Q3_K", "Q2_K"),
+)
 SAMPLES = 8  # places in a matrix, of
 SAMPLE_ROWS = 16  # rows each, as many as are encoded together
 
@@ -52,12 +56,11 @@ def measured(
     importance: Floats | None,
     encode: Encode,
     *,
-    weight: float,
     alignment: int,
 ) -> list[Option]:
     """Return the options of a tensor, the largest first, those that another beats left out.
 
-    `importance` is as in `conversion.pieces_of`; `weight` is what a tensor full of noise costs.
+    What they cost is their noise. `importance` is as in `conversion.pieces_of`.
     """
     samples = list(_samples(source, tensor, importance))
     total = sum(_energy(rows, columns) for _, rows, columns in samples)
@@ -70,12 +73,26 @@ def measured(
             found = decoder()(Tensor(tensor.name, rows.shape, fmt, coded.reshape(-1)))
             noise += _energy(found - rows, columns)
         n_bytes = padded(tensor.n_rows * fmt.row_bytes(tensor.n_columns), alignment)
-        options.append(Option(name, n_bytes, weight * noise / total if total else 0.0))
+        options.append(Option(name, n_bytes, noise / total if total else 0.0))
     return _hull(sorted(options, key=lambda option: -option.n_bytes))
 
 
-def fit(options: Mapping[str, Sequence[Option]], most_bytes: int) -> dict[str, str]:
-    """Return a format for each tensor so that all together take at most `most_bytes`.
+def weighed(options: Sequence[Option], weight: float) -> list[Option]:
+    """Return options with their costs multiplied."""
+    return [replace(option, cost=weight * option.cost) for option in options]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A format for each tensor, and what all together take and cost."""
+
+    formats: dict[str, str]
+    n_bytes: int
+    cost: float
+
+
+def fit_bytes(options: Mapping[str, Sequence[Option]], most_bytes: int) -> Fit:
+    """Return formats that together take at most `most_bytes` and cost little.
 
     Raises InvalidParameterError, with the least bytes possible, if none do.
     """
@@ -87,9 +104,8 @@ def fit(options: Mapping[str, Sequence[Option]], most_bytes: int) -> dict[str, s
             f"max size: the matrices take {least} bytes at least (allowed: {most_bytes}); allow "
             "more or take a smaller model"
         )
-    steps = sorted(_steps(options), key=lambda s: (s.loss_a_byte, s.name, s.index))
     taken = []
-    for step in steps:
+    for step in _steps(options):
         if total <= most_bytes:
             break
         chosen[step.name] = step.index
@@ -100,15 +116,42 @@ def fit(options: Mapping[str, Sequence[Option]], most_bytes: int) -> dict[str, s
         if chosen[step.name] == step.index and total + step.saved <= most_bytes:
             chosen[step.name] -= 1
             total += step.saved
-    return {name: options[name][index].format for name, index in chosen.items()}
+    return _fit(options, chosen)
 
 
-def _steps(options: Mapping[str, Sequence[Option]]) -> Iterator[_Step]:
+def fit_cost(options: Mapping[str, Sequence[Option]], most_cost: float) -> Fit:
+    """Return formats that together cost at most `most_cost` and take few bytes.
+
+    Where none cost so little, those that cost the least.
+    """
+    chosen = dict.fromkeys(options, 0)
+    left = most_cost - sum(of[0].cost for of in options.values())
+    for step in _steps(options):
+        lost = step.loss_a_byte * step.saved
+        if chosen[step.name] == step.index - 1 and lost <= left:
+            chosen[step.name] = step.index
+            left -= lost
+    return _fit(options, chosen)
+
+
+def _fit(options: Mapping[str, Sequence[Option]], chosen: Mapping[str, int]) -> Fit:
+    found = {name: options[name][index] for name, index in chosen.items()}
+    return Fit(
+        {name: option.format for name, option in found.items()},
+        sum(option.n_bytes for option in found.values()),
+        sum(option.cost for option in found.values()),
+    )
+
+
+def _steps(options: Mapping[str, Sequence[Option]]) -> list[_Step]:
+    """Return every step down, the one that loses least a byte first."""
+    steps = []
     for name, of in options.items():
         for index in range(1, len(of)):
             before, after = of[index - 1], of[index]
             saved = before.n_bytes - after.n_bytes
-            yield _Step((after.cost - before.cost) / saved, name, index, saved)
+            steps.append(_Step((after.cost - before.cost) / saved, name, index, saved))
+    return sorted(steps, key=lambda step: (step.loss_a_byte, step.name, step.index))
 
 
 def _hull(options: Sequence[Option]) -> list[Option]:

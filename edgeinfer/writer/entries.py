@@ -13,6 +13,9 @@ from edgeinfer.loader.cursor import VALUE_TYPES, Value
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.loader.strings import StringArray
 
+# Keys under it tell what a file lost against its source. They are of that file, and not copied.
+REPORT = "edgeinfer.report."
+
 _BY_NAME = {row.name: row for row in VALUE_TYPES.values()}
 
 

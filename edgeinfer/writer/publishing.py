@@ -9,7 +9,7 @@ from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.loader.mapped import display
 from edgeinfer.writer.gguf import Bytes, write
 from edgeinfer.writer.splitting import NamedPlan
-from edgeinfer.writer.workplace import PartFile, Targets, workplace
+from edgeinfer.writer.workplace import PartFile, Targets, Workplace, workplace
 
 
 def targets_of(target: Path, plans: Sequence[NamedPlan]) -> Targets:
@@ -25,14 +25,30 @@ def write_files(plans: Sequence[NamedPlan], targets: Targets, pieces: Iterator[B
     `pieces` are the data of all tensors in file order. Raises ResourceError if the disk is full or
     faulty; what was there is unchanged then.
     """
-    parts = []
     with workplace(targets) as place:
-        for name, named in zip(targets.names, plans, strict=True):
-            with place.file(name) as part:
-                write(named.file, pieces, part.write)
-            parts.append(part)
-        _verify(parts, plans)
+        write_parts(place, plans, pieces)
         place.publish()
+
+
+def write_parts(place: Workplace, plans: Sequence[NamedPlan], pieces: Iterator[Bytes]) -> Path:
+    """Write all files in a workplace, read them again and return the path of the first."""
+    parts = []
+    for name, named in zip(place.targets.names, plans, strict=True):
+        with place.file(name) as part:
+            write(named.file, pieces, part.write)
+        parts.append(part)
+    _verify(parts, plans)
+    return parts[0].path
+
+
+def rewrite_heads(
+    place: Workplace, before: Sequence[NamedPlan], after: Sequence[NamedPlan]
+) -> None:
+    """Put other metadata, that takes as many bytes, into files that were written."""
+    for name, old, new in zip(place.targets.names, before, after, strict=True):
+        if old.file.header != new.file.header:
+            assert len(old.file.header) == len(new.file.header), name
+            place.rewrite_head(name, new.file.header)
 
 
 def _verify(parts: Sequence[PartFile], plans: Sequence[NamedPlan]) -> None:

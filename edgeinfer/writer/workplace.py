@@ -134,13 +134,32 @@ class Workplace:
 
     @contextmanager
     def file(self, name: str) -> Iterator[PartFile]:
-        """Yield a file of the set to be written; it is synced at the end."""
+        """Yield a file of the set to be written, in place of one of the name; it ends synced."""
+        (self.folder / name).unlink(missing_ok=True)
         part = PartFile(self.folder / name)
         try:
             yield part
             part.sync()
         finally:
             part.close()
+
+    def rewrite_head(self, name: str, head: bytes) -> None:
+        """Replace a written file's first bytes, and read them again.
+
+        Raises ResourceError if they are not what was written.
+        """
+        path = self.folder / name
+        with open(path, "r+b", buffering=0) as file:
+            left = memoryview(head)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+            file.seek(0)
+            if file.read(len(head)) != head:
+                raise ResourceError(
+                    f"{display(path)}: its metadata reads back as other bytes; the disk or the "
+                    "memory is faulty"
+                )
 
     def publish(self) -> None:
         """Rename the files into place, the first last: without it a set is none."""

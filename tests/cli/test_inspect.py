@@ -43,6 +43,16 @@ def test_report(file, capsys):
     assert totals[2][:7] == ["all", "3", "tensors", "320", "parameters", "528", "B"]
 
 
+def test_a_report_card_is_shown_whatever_it_holds(tiny_gguf, capsys):
+    card = {"kld": 0.03125, "kld_error": 0.5, "dataset": "a\x1b.txt", "n_tokens": [1, 2]}
+    keys = {f"edgeinfer.report.{name}": value for name, value in card.items()}
+    assert main(["inspect", str(tiny_gguf(METADATA | keys, TENSORS))]) == 0
+    out = capsys.readouterr().out
+    assert "?, measured against ? on 'a\\x1b.txt': ? tokens in ? windows of ?\n" in out
+    assert "  kld         0.03125 ± 0.5\n" in out
+    assert "\x1b" not in out
+
+
 def test_full_report_shortens_nothing(file, capsys):
     assert main(["inspect", file, "--full"]) == 0
     out = capsys.readouterr().out

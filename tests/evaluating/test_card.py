@@ -5,12 +5,23 @@ import math
 import pytest
 
 from edgeinfer.evaluating import divergence
-from edgeinfer.evaluating.card import report_card
+from edgeinfer.evaluating.card import UNMEASURED, report_card
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.writer.gguf import plan, write
 from tests.fake_llm import make_model
 
 TEXT = "Nobody had told the paper boat about rivers, so it thought the gutter was the sea. " * 3
+
+
+NAMES = {"reference": "a.gguf", "recipe": "Q4_0", "dataset": "b.txt", "text": TEXT}
+
+
+def test_a_card_takes_as_many_bytes_before_it_is_known():
+    with make_model() as one, make_model() as other:
+        found = divergence(one, other, TEXT, n_ctx=4, chunks=1)
+    assert math.isnan(found.kld.error)
+    cards = [report_card(what, **NAMES) for what in (found, UNMEASURED)]
+    assert len({len(plan(card, []).header) for card in cards}) == 1
 
 
 def test_a_file_bears_the_figures(tmp_path):
@@ -19,7 +30,9 @@ def test_a_file_bears_the_figures(tmp_path):
     path = tmp_path / "x.gguf"
     with path.open("wb") as file:
         write(
-            plan(report_card(found, reference="a.gguf", dataset="b.txt"), []), iter(()), file.write
+            plan(report_card(found, **NAMES), []),
+            iter(()),
+            file.write,
         )
 
     with open_gguf(path) as file:

@@ -88,7 +88,7 @@ def test_a_dry_run_tells_the_size_and_writes_nothing(source, target, tmp_path):
 
 def test_progress_ends_at_all_bytes(source, target):
     calls = []
-    quantize(source, target, "F16", progress=lambda done, total: calls.append((done, total)))
+    quantize(source, target, "F16", progress=lambda stage, done, total: calls.append((done, total)))
     assert calls[-1] == (sum(a.nbytes for a in ARRAYS.values()),) * 2
     assert calls == sorted(calls)
 
@@ -226,7 +226,7 @@ def test_without_compiled_encoders_some_formats_are_refused_at_once(source, targ
 
 
 def test_a_source_that_changes_meanwhile_is_refused(source, target, tmp_path):
-    def shrink(done, total):
+    def shrink(stage, done, total):
         os.truncate(source, 1000)
 
     with pytest.raises(ResourceError, match="changed on disk while it was read"):

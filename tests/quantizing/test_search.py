@@ -12,7 +12,15 @@ from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.imatrix import Imatrix, Sums
 from edgeinfer.quant.tensor import Tensor
 from edgeinfer.quantizing.encoding import encoder
-from edgeinfer.quantizing.search import LADDER, Option, _hull, fit, measured
+from edgeinfer.quantizing.search import (
+    LADDER,
+    Option,
+    _hull,
+    fit_bytes,
+    fit_cost,
+    measured,
+    weighed,
+)
 from edgeinfer.writer.imatrix import write_imatrix
 from tests.arch import tiny
 from tests.gguf_writer import write_gguf
@@ -37,8 +45,10 @@ def total(chosen, what):
 
 @pytest.mark.parametrize("most", [450, 500, 700, 890, 1000, 1290, 1300, 1690, 5000])
 def test_no_more_bytes_than_allowed_and_near_the_least_cost(most):
-    chosen = fit(OPTIONS, most)
-    assert total(chosen, "n_bytes") <= most
+    found = fit_bytes(OPTIONS, most)
+    chosen = found.formats
+    assert total(chosen, "n_bytes") == found.n_bytes <= most
+    assert total(chosen, "cost") == found.cost
     every = [
         dict(zip(OPTIONS, c, strict=True))
         for c in itertools.product(("Q8_0", "Q4_K", "Q2_K"), repeat=3)
@@ -50,10 +60,28 @@ def test_no_more_bytes_than_allowed_and_near_the_least_cost(most):
 
 
 def test_all_is_best_where_there_is_room_and_least_where_there_is_none():
-    assert set(fit(OPTIONS, 1690).values()) == {"Q8_0"}
-    assert fit(OPTIONS, 450) == {"a": "Q2_K", "b": "Q2_K", "c": "Q4_K"}
+    assert set(fit_bytes(OPTIONS, 1690).formats.values()) == {"Q8_0"}
+    assert fit_bytes(OPTIONS, 450).formats == {"a": "Q2_K", "b": "Q2_K", "c": "Q4_K"}
     with pytest.raises(InvalidParameterError, match=r"take 450 bytes at least .allowed: 449."):
-        fit(OPTIONS, 449)
+        fit_bytes(OPTIONS, 449)
+
+
+@pytest.mark.parametrize("most", [0.0, 1.0, 2.9, 3.0, 6.0, 11.5, 30.0])
+def test_costs_no_more_than_allowed_and_takes_near_the_least_bytes(most):
+    found = fit_cost(OPTIONS, most)
+    assert total(found.formats, "cost") == found.cost <= most
+    every = [dict(zip(OPTIONS, c, strict=True)) for c in itertools.product(*_names())]
+    least = min(total(c, "n_bytes") for c in every if total(c, "cost") <= most)
+    assert least <= found.n_bytes <= least + 400
+
+
+def _names():
+    return [[option.format for option in of] for of in OPTIONS.values()]
+
+
+def test_where_nothing_costs_so_little_the_best_formats_are_taken():
+    dear = {"a": [Option("Q8_0", 800, 1.0), Option("Q4_K", 400, 2.0)]}
+    assert fit_cost(dear, 0.5).formats == {"a": "Q8_0"}
 
 
 def test_formats_that_another_beats_are_no_options():
@@ -81,10 +109,10 @@ class Rows:
 
 def options_of(values, importance=None):
     tensor = Tensor("w", values.shape, FORMATS["F32"], values.reshape(-1).view(np.uint8))
-    return measured(Rows(values), tensor, importance, encoder(LADDER), weight=2.0, alignment=32)
+    return measured(Rows(values), tensor, importance, encoder(LADDER), alignment=32)
 
 
-def test_costs_are_the_share_of_noise_times_the_weight():
+def test_costs_are_the_share_of_noise():
     values = np.random.default_rng(1).standard_normal((40, 512)).astype(np.float32)
     options = options_of(values)
     assert [o.format for o in options][:2] == ["Q8_0", "Q6_K"]
@@ -95,6 +123,7 @@ def test_costs_are_the_share_of_noise_times_the_weight():
     assert 0.05 < costs[-1] < 0.5
     assert options[0].n_bytes == 40 * 512 // 32 * 34
     assert options_of(np.zeros((40, 512), np.float32))[-1].cost == 0.0
+    assert [o.cost for o in weighed(options, 3.0)] == [3.0 * cost for cost in costs]
 
 
 def test_importance_of_each_expert_counts_for_its_rows():
@@ -150,9 +179,10 @@ def test_importance_is_used(source, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "found neither"),
-        ({"recipe": "Q4_0", "max_bytes": 1 << 20}, "found both"),
+        ({}, "found none"),
+        ({"recipe": "Q4_0", "max_bytes": 1 << 20}, "found recipe and max_bytes"),
         ({"max_bytes": 1 << 20, "split_max_bytes": 1 << 20}, "a split set: found both"),
+        ({"max_bytes": 1 << 20, "pure": True}, "max_bytes and pure: found both"),
         ({"max_bytes": 5000}, "the matrices take .* at least"),
     ],
 )

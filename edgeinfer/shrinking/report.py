@@ -5,6 +5,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeinfer.evaluating.divergence import Divergence
 from edgeinfer.quantizing.choices import Chosen
 
 
@@ -31,7 +32,9 @@ class TensorReport:
 class QuantizeReport:
     """What `quantize` wrote, or with `dry_run` would write.
 
-    `files` are the paths, `n_bytes` what they take together, `source_bytes` what the source takes.
+    `recipe` is its name, or the goal that stood in its place. `files` are the paths, `n_bytes` what
+    they take together, `source_bytes` what the source takes. `divergence` is how far the file is
+    from the source, where that was measured, and `predicted_kld` what the search expected.
     """
 
     recipe: str
@@ -39,6 +42,8 @@ class QuantizeReport:
     source_bytes: int
     n_bytes: int
     tensors: tuple[TensorReport, ...]
+    divergence: Divergence | None = None
+    predicted_kld: float | None = None
 
     @property
     def fallbacks(self) -> tuple[TensorReport, ...]:

@@ -1,0 +1,1 @@
+"""A model file in, the smaller one that is wanted out: by recipe, to a size, to a divergence."""

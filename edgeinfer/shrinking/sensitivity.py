@@ -1,0 +1,80 @@
+"""Measure how much a model suffers from noise in its matrices, some of them at a time.
+
+The matrices of a role in a part of the layers are given few bits, all else stays as it is, and the
+divergence from the source is measured. It is shared out among them by their noise: what a format
+costs a matrix is then its noise times divergence over noise. Costs add up well enough to choose by;
+what comes of a choice has to be measured.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgeinfer.quant.formats import FORMATS
+from edgeinfer.quant.roles import layer_of, role_of
+from edgeinfer.quant.tensor import Tensor
+from edgeinfer.quantizing.conversion import Bytes, converted, pieces_of
+from edgeinfer.quantizing.encoding import encoder
+from edgeinfer.quantizing.job import Job
+from edgeinfer.quantizing.search import Option, weighed
+from edgeinfer.quantizing.source import SourceRows
+from edgeinfer.shrinking.meter import Meter, Progress
+
+PROBE_NOISE = 2e-3  # at least: that of 4 bits, between what good files and small ones are made of
+PART_ENDS = (0.25, 0.75, 1.0)  # of the layers: most depends on the first and the last ones
+
+Options = Mapping[str, Sequence[Option]]
+
+
+def measured_costs(
+    job: Job, noises: Options, meter: Meter, progress: Progress
+) -> dict[str, list[Option]]:
+    """Return what each format costs each matrix, in nats of divergence on the meter's text."""
+    costs: dict[str, list[Option]] = {}
+    groups = groups_of(noises)
+    for done, names in enumerate(groups):
+        progress("trying matrices", done, len(groups))
+        probes = {name: probe_of(noises[name]) for name in names}
+        noise = sum(probe.cost for probe in probes.values())
+        weight = 0.0
+        if noise > 0:
+            formats = {name: probe.format for name, probe in probes.items()}
+            weight = meter.divergence_with(encoded(job, formats)).kld.value / noise
+        costs |= {name: weighed(noises[name], max(weight, 0.0)) for name in names}
+    progress("trying matrices", len(groups), len(groups))
+    return costs
+
+
+def groups_of(names: Sequence[str] | Mapping[str, object]) -> list[list[str]]:
+    """Return the names that are tried together: of one role, in one part of the layers."""
+    n_layers = 1 + max(map(layer_of, names), default=0)
+    groups: dict[tuple[str, int], list[str]] = {}
+    for name in names:
+        share = (layer_of(name) + 0.5) / n_layers
+        part = next(i for i, end in enumerate(PART_ENDS) if share < end)
+        groups.setdefault((role_of(name), part), []).append(name)
+    return list(groups.values())
+
+
+def probe_of(options: Sequence[Option]) -> Option:
+    """Return the best of the formats with noise enough to be seen, or the noisiest."""
+    return next((option for option in options if option.cost >= PROBE_NOISE), options[-1])
+
+
+def encoded(job: Job, formats: Mapping[str, str]) -> dict[str, Tensor]:
+    """Return tensors of the source in other formats, in memory."""
+    tensors = job.file.tensors
+    parts: dict[str, list[Bytes]] = {name: [] for name in formats}
+    with SourceRows(job.file) as source:
+        pieces = (
+            piece
+            for name, format in formats.items()
+            for piece in pieces_of(tensors[name], FORMATS[format], job.importance.get(name))
+        )
+        encode = encoder(formats.values())
+        for piece, data in converted(source, pieces, encode, n_threads=job.n_threads):
+            parts[piece.tensor.name].append(data.reshape(-1))
+    return {
+        name: Tensor(name, tensors[name].shape, FORMATS[formats[name]], np.concatenate(found))
+        for name, found in parts.items()
+    }

@@ -316,7 +316,8 @@ def _context(metadata: Metadata, n_ctx: int | None) -> int:
 
 def _most_page_bytes(program: Program, kv_type: str) -> int:
     """Return the bytes of a page of floats; no type of codes takes more than those of 16 bits."""
-    widths = (kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs)
+    kept = map(program.kv, set(program.kv_places.values()))
+    widths = (kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in kept)
     return (4 if kv_type == "f32" else 2) * PAGE_LEN * sum(widths)
 
 

@@ -174,8 +174,9 @@ int32_t ei_exec_add_vector(ei_exec *exec, const float *values, int32_t n);
 int32_t ei_exec_add_value(ei_exec *exec, int32_t width, int32_t rows);
 /* slots: rows for each row of the step; integers: 0 none, 1 of 8 bits, 2 fine, of 15 bits */
 int32_t ei_exec_add_acts(ei_exec *exec, int32_t width, int32_t rows, int32_t slots, int32_t integers, int32_t floats);
-/* type: f32 0, f16 1, q8_0 2, q4_0 3 */
-int32_t ei_exec_add_kv(ei_exec *exec, int32_t type, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim);
+/* type: f32 0, f16 1, q8_0 2, q4_0 3; place: -1, or an earlier kv of the same sizes, dead by then, where it lies */
+int32_t ei_exec_add_kv(ei_exec *exec, int32_t type, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim,
+                       int32_t place);
 /* a part of each snapshot: n_rows of n_columns floats for each of n_heads */
 int32_t ei_exec_add_state(ei_exec *exec, int32_t n_heads, int32_t n_rows, int32_t n_columns);
 int32_t ei_exec_add_rope(ei_exec *exec, const float *inv_freq, int32_t n_pairs, float mscale);

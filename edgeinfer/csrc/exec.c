@@ -103,10 +103,11 @@ int32_t ei_exec_add_acts(ei_exec *e, int32_t width, int32_t rows, int32_t slots,
                      .floats = floats};
     return width < 1 || slots < 1 || (integers && width % EI_BLOCK) ? -1 : APPEND(e->acts, a);
 }
-int32_t ei_exec_add_kv(ei_exec *e, int32_t type, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim) {
-    ei_kv kv = {.type = type, .n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim};
-    return type < 0 || type >= EI_N_KV_TYPES || n_kv_heads < 1 || key_dim < 1 || value_dim < 1 ? -1
-                                                                                               : APPEND(e->kvs, kv);
+int32_t ei_exec_add_kv(ei_exec *e, int32_t type, int32_t n_kv_heads, int32_t key_dim, int32_t value_dim,
+                       int32_t place) {
+    ei_kv kv = {.type = type, .n_kv_heads = n_kv_heads, .key_dim = key_dim, .value_dim = value_dim, .place = place};
+    bool sizes = n_kv_heads >= 1 && key_dim >= 1 && value_dim >= 1 && place < e->kvs.n;
+    return type >= 0 && type < EI_N_KV_TYPES && sizes ? APPEND(e->kvs, kv) : -1;
 }
 int32_t ei_exec_add_state(ei_exec *e, int32_t n_heads, int32_t n_rows, int32_t n_columns) {
     ei_state s = {n_heads, n_rows, n_columns, e->snapshot_bytes / sizeof(float)};
@@ -193,6 +194,10 @@ static size_t place_state(ei_exec *e, uint8_t *base) {
     for (int32_t i = 0; i < e->kvs.n; i++) {
         ei_kv *kv = &e->kvs.at[i];
         size_t units = (size_t)kv->n_kv_heads * (EI_PAGE_LEN / 16);
+        if (kv->place >= 0) {
+            kv->keys = e->kvs.at[kv->place].keys, kv->values = e->kvs.at[kv->place].values;
+            continue;
+        }
         kv->keys = take(base, &used, units * ei_key_unit(kv));
         kv->values = take(base, &used, units * ei_value_unit(kv));
     }

@@ -77,6 +77,7 @@ typedef struct {
     size_t key_stride, value_stride; /* bytes from one page to the next */
     int32_t type;                    /* EI_KV_* */
     int32_t n_kv_heads, key_dim, value_dim;
+    int32_t place; /* -1, or the layer in whose pages this one lies */
 } ei_kv;
 
 EI_INLINE size_t ei_padded(int32_t n, int32_t to) { return (size_t)((n + to - 1) / to * to); }

@@ -8,6 +8,7 @@ import numpy as np
 
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.program.check import check_length, check_structure, check_tensors
+from edgeinfer.program.kv_places import kv_places
 from edgeinfer.program.op import Op
 from edgeinfer.program.ops import Attention, Embed, Pool
 from edgeinfer.program.printing import print_program
@@ -92,6 +93,11 @@ class Program:
     def n_hidden(self) -> int:
         """Width of the hidden rows; 0 where the program names none."""
         return self.outputs["hidden"].width if "hidden" in self.outputs else 0
+
+    @property
+    def kv_places(self) -> Mapping[int, int]:
+        """In whose memory each KV lies, by id; see `program.kv_places`."""
+        return kv_places(self.ops, self.kvs)
 
     @property
     def recurrent(self) -> tuple[Recurrent, ...]:

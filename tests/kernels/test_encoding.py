@@ -205,3 +205,10 @@ def test_a_step_must_hold_the_longest_sequence(files: Files, backend: Any) -> No
     limits = replace(LIMITS, n_batch=N_CTX - 1)
     with pytest.raises(InvalidParameterError, match=r"n_batch: found 63 \(need at least n_ctx=64"):
         backend.compile(encoder(tensors, "mean"), tensors, limits)
+
+
+def test_layers_keep_their_keys_and_values_in_the_same_pages(files: Files) -> None:
+    tensors = files["F32"].tensors
+    made = NATIVE.compile(encoder(tensors, "mean"), tensors, replace(LIMITS, kv_type="f32"))
+    assert made.page_bytes == 64 * 2 * WIDTH * 4  # of two layers that take 64 numbers twice
+    made.close()

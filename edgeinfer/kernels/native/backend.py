@@ -186,8 +186,10 @@ class _Build:
         for item in acts:
             self._add_acts(item)
         kv_type = KV_TYPES.index(self.limits.kv_type)  # the order of EI_KV_* of csrc/kernels.h
-        for kv in self.program.kvs:
-            args = (kv_type, kv.n_kv_heads, kv.key_dim, kv.value_dim)
+        places = self.program.kv_places
+        for kv in sorted(self.program.kvs, key=lambda kv: places[kv.id] != kv.id):
+            home = self._kvs.get(places[kv.id], -1)  # its own is not there yet
+            args = (kv_type, kv.n_kv_heads, kv.key_dim, kv.value_dim, home)
             self._kvs[kv.id] = self._added(self.lib.ei_exec_add_kv(self.exec, *args))
         for state in self.program.recurrent:
             self._states[state] = self._added(

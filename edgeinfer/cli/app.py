@@ -14,6 +14,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 COMMANDS = {
     "chat": "Talk with a model in the terminal.",
     "run": "Complete one prompt and print the text.",
+    "embed": "Turn texts into vectors.",
+    "rank": "Order documents by how well they answer a query.",
     "pull": "Download a model and print the path of its file.",
     "convert": "Make a GGUF file of a folder of transformers.",
     "quantize": "Write a smaller copy of a model.",

@@ -9,11 +9,14 @@ from edgeinfer.cli.progress import DownloadProgress, Line
 
 if TYPE_CHECKING:
     from edgeinfer.model import Model
+    from edgeinfer.program.program import Pooling
 
 
 @contextmanager
-def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
-    """Yield the loaded model and close it afterwards."""
+def load_model(
+    name: str, flags: LoadFlags, *, pooling: "Pooling | None" = None
+) -> Iterator["Model"]:
+    """Yield the loaded model, made to read if `pooling` says how, and close it afterwards."""
     from edgeinfer.loader.resolve import resolve
     from edgeinfer.model import load
 
@@ -37,6 +40,7 @@ def load_model(name: str, flags: LoadFlags) -> Iterator["Model"]:
             speculate="auto" if flags.speculate else False,
             draft=flags.draft,
             backend=flags.backend,
+            pooling=pooling,
             progress=on_load,
         )
     finally:

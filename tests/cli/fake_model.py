@@ -11,6 +11,8 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgeinfer.completion import Chunk, Completion, Timings, Usage
 from edgeinfer.errors import (
     ContextOverflowError,
@@ -19,6 +21,7 @@ from edgeinfer.errors import (
     SessionError,
     TemplateError,
 )
+from edgeinfer.llm.vectors import Ranked
 
 N_CTX = 2048
 
@@ -148,6 +151,16 @@ class FakeModel:
             raise SessionError(f"{path}: {error.strerror}") from None
         n_tokens = len(self.apply_template(messages))
         return types.SimpleNamespace(messages=messages, n_restored=n_tokens)
+
+    def embed(self, texts, *, progress, normalize, dimensions, truncate):
+        progress(1, 1)
+        rows = [[len(text), text.count("a"), 0.1][:dimensions] for text in texts]
+        return np.array(rows, np.float32)
+
+    def rank(self, query, documents, *, progress, top_n, raw, truncate):
+        scores = [(doc.count(query) * (1 if raw else 0.5), i) for i, doc in enumerate(documents)]
+        ordered = sorted(scores, key=lambda pair: -pair[0])[:top_n]
+        return [Ranked(index, score, len(documents[index])) for score, index in ordered]
 
     def stream(self, prompt, *, progress=None, **settings):
         self.prompt_ids = prompt

@@ -268,19 +268,38 @@ def test_ids_pieces_and_sizes_are_told(llm):
     assert llm.metadata["general.architecture"] == "llama"
     assert llm.metadata["llama.block_count"] == "30"
     assert all(isinstance(value, str) for value in llm.metadata.values())
-    assert llm.pooling_type() == "UNSPECIFIED"
+    assert llm.pooling_type() == llama_cpp.LLAMA_POOLING_TYPE_NONE
     with pytest.raises(ValueError, match="no UTF-8"):
         llm.tokenize(b"\xff")
 
 
-def test_embeddings_and_the_context_of_c_name_the_way_out(llm):
-    for call in (
-        lambda: llm.create_embedding("x"),
-        lambda: llm.embed("x"),
-        lambda: llm.ctx,
-    ):
-        with pytest.raises(NotImplementedError, match=r"use |need "):
-            call()
+def test_the_context_of_c_names_the_way_out(llm):
+    with pytest.raises(NotImplementedError, match=r"use "):
+        _ = llm.ctx
+
+
+def test_embeddings_have_the_shapes_of_llama_cpp_python(llm, smollm2_path):
+    with pytest.raises(RuntimeError, match="must be created with embedding=True"):
+        llm.embed("x")
+    options = {"n_ctx": 512, "embedding": True, "verbose": False}
+    reader = Llama(str(smollm2_path), pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN, **options)
+    answer = reader.create_embedding(["a cat", "a dog"], model="named")
+    assert (answer["object"], answer["model"]) == ("list", "named")
+    assert answer["usage"] == {"prompt_tokens": 4, "total_tokens": 4}
+    first, second = answer["data"]
+    assert (first["object"], second["index"]) == ("embedding", 1)
+    assert reader.embed("a dog") == second["embedding"]
+    unit, n_tokens = reader.embed(["a cat"], normalize=True, return_count=True)
+    assert n_tokens == 2 and abs(sum(x * x for x in unit[0]) - 1) < 1e-6
+    assert reader("Once", max_tokens=1, **GREEDY)["choices"][0]["text"]
+    reader._pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
+    rows = reader.embed(["a cat", "x"])
+    assert [len(row) for row in rows] == [2, 1] and len(rows[0][0]) == 576
+    reader.n_batch = 1
+    assert len(reader.embed("a cat")) == 1
+    with pytest.raises(ValueError, match=r"Requested tokens \(2\) exceed batch size of 1"):
+        reader.embed("a cat", truncate=False)
+    reader.close()
 
 
 def test_filling_gaps_takes_a_model_trained_for_it(llm):

@@ -47,7 +47,6 @@ PEERS = {  # every other argument of llama_cpp.Llama 0.3.36, at its default
     "yarn_beta_fast": 32.0,
     "yarn_beta_slow": 1.0,
     "yarn_orig_ctx": 0,
-    "embedding": False,
     "offload_kqv": True,
     "flash_attn": False,
     "op_offload": None,

@@ -44,6 +44,10 @@ class LlamaTemplateError(TemplateError, ValueError):
     """A chat template that is missing, broken, or refuses the conversation."""
 
 
+class LlamaReadyError(InvalidParameterError, RuntimeError):
+    """A call that the model was not made ready for."""
+
+
 class LlamaUnsupportedError(InvalidParameterError, NotImplementedError):
     """Something llama-cpp-python offers and edgeinfer does not."""
 
@@ -65,7 +69,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except EdgeInferError as error:
-        if isinstance(error, ValueError | NotImplementedError):
+        if isinstance(error, ValueError | RuntimeError):
             raise
         for kind, (named, prefix) in _KINDS.items():
             if isinstance(error, kind):

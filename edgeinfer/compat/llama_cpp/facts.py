@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgeinfer.compat.llama_cpp.constants import POOLING_NAMES
 from edgeinfer.compat.llama_cpp.errors import LlamaUnsupportedError
 from edgeinfer.model import Model
 
@@ -15,7 +14,6 @@ class Facts:
     """What does not change between calls."""
 
     edgeinfer: Model
-    _pooling_type: int
 
     def n_ctx(self) -> int:
         """Return the length of the context."""
@@ -40,10 +38,6 @@ class Facts:
     def token_nl(self) -> int:
         """Return the id of a line's end, -1 if there is none."""
         return [-1, *self.edgeinfer.tokenizer.encode("\n", add_special=False)][-1]
-
-    def pooling_type(self) -> str:
-        """Return the name of the pooling that was asked for."""
-        return POOLING_NAMES.get(self._pooling_type, "UNSPECIFIED")
 
     @property
     def metadata(self) -> dict[str, str]:

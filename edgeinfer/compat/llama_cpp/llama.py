@@ -2,12 +2,14 @@
 
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self
 
 from edgeinfer.compat.llama_cpp import chat_answers, text_answers, tool_answers
 from edgeinfer.compat.llama_cpp.constants import LLAMA_DEFAULT_SEED
+from edgeinfer.compat.llama_cpp.embeddings import Embeddings, pooling_of
 from edgeinfer.compat.llama_cpp.errors import LlamaUnsupportedError, translated
 from edgeinfer.compat.llama_cpp.evaluation import Evaluation, LlamaState
 from edgeinfer.compat.llama_cpp.facts import Facts
@@ -34,7 +36,7 @@ from edgeinfer.compat.llama_cpp.processors import (
 from edgeinfer.compat.llama_cpp.requests import chat_variables, sampling_options, stop_strings
 from edgeinfer.compat.llama_cpp.templates import ChatFormat
 from edgeinfer.compat.llama_cpp.text_answers import Answer, Stamp
-from edgeinfer.model import load
+from edgeinfer.model import Model, load
 
 __all__ = [
     "Llama",
@@ -51,12 +53,12 @@ _OWN = frozenset(
     (
         *("n_ctx", "n_batch", "n_threads", "n_threads_batch", "seed", "last_n_tokens_size"),
         *("chat_format", "chat_handler", "tokenizer", "type_k", "type_v", "spm_infill"),
-        *("logits_all", "pooling_type", "verbose", "draft_model"),
+        *("logits_all", "pooling_type", "embedding", "verbose", "draft_model"),
     )
 )
 
 
-class Llama(Evaluation, Facts):
+class Llama(Evaluation, Facts, Embeddings):
     """A model behind the names of llama-cpp-python; `edgeinfer` is the model itself.
 
     Arguments that change speed or memory only are accepted and left; those that would change
@@ -81,6 +83,7 @@ class Llama(Evaluation, Facts):
         spm_infill: bool = False,
         logits_all: bool = False,
         pooling_type: int = -1,
+        embedding: bool = False,
         draft_model: LlamaDraftModel | str | os.PathLike[str] | None = None,
         verbose: bool = True,
         **unused: Any,
@@ -100,8 +103,10 @@ class Llama(Evaluation, Facts):
             )
         if chat_format not in (None, OWN_TEMPLATE):
             get_chat_completion_handler(chat_format)
+        wanted = pooling_of(pooling_type)
         with translated():
-            self.edgeinfer = load(
+            make: Callable[..., Model] = partial(
+                load,
                 model_path,
                 n_ctx=n_ctx or None,
                 n_threads=n_threads or None,
@@ -109,6 +114,11 @@ class Llama(Evaluation, Facts):
                 kv_type=kv_type_of(type_k, type_v),
                 draft=draft_model if isinstance(draft_model, str | os.PathLike) else None,
             )
+            self.edgeinfer = make()
+            # a model that writes text still does; its rows are pooled when that is asked for
+            if self.edgeinfer.pooling is not None and wanted not in (None, self.edgeinfer.pooling):
+                self.edgeinfer.close()
+                self.edgeinfer = make(pooling=wanted)
         self.model_path = os.fspath(model_path)
         self.n_batch, self.verbose = n_batch, verbose
         self.n_threads, self.n_threads_batch = (
@@ -124,6 +134,7 @@ class Llama(Evaluation, Facts):
         self.cache: BaseLlamaCache | None = None
         self.tokenizer_: BaseLlamaTokenizer = LlamaTokenizer(self)
         self._logits_all, self._pooling_type = logits_all, pooling_type
+        self._embedding = embedding
         self.set_seed(seed)
         self._begin()
 
@@ -289,23 +300,6 @@ class Llama(Evaluation, Facts):
                 )
             answer = chat_answers.whole(opened.read(), stamp, tokenizer)
             return answer if form.call is None else tool_answers.called(answer, form.call)
-
-    def create_embedding(self, input: str | Sequence[str], model: str | None = None) -> Answer:
-        """Raise LlamaUnsupportedError: there are no embeddings yet."""
-        raise LlamaUnsupportedError(
-            "embeddings: not offered by this version of edgeinfer; use a library for them, such as "
-            "sentence-transformers or llama-cpp-python"
-        )
-
-    def embed(
-        self,
-        input: str | Sequence[str],
-        normalize: bool = False,
-        truncate: bool = True,
-        return_count: bool = False,
-    ) -> Any:
-        """Raise LlamaUnsupportedError: there are no embeddings yet."""
-        return self.create_embedding(input)
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
         """Return the ids of a text in UTF-8."""

@@ -18,7 +18,7 @@ NO_EFFECT = frozenset(
     (
         *("n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "offload_kqv", "op_offload"),
         *("use_mmap", "use_mlock", "numa", "n_ubatch", "flash_attn", "swa_full", "no_perf"),
-        *("lora_base", "lora_scale", "embedding", "rpc_servers"),
+        *("lora_base", "lora_scale", "rpc_servers"),
         # of earlier versions
         *("f16_kv", "low_vram", "mul_mat_q", "n_parts", "cache", "use_direct_io", "kv_unified"),
     )

@@ -3,18 +3,17 @@
 In goes the folder, out come all tensors by name and the files they are in. Pickles are refused.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from edgeinfer.convert.safetensors import Stored, open_safetensors
 from edgeinfer.convert.strict_json import read_object
 from edgeinfer.errors import ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.mapped import display
+from edgeinfer.loader.unmapped import UnmappedFile
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -23,15 +22,21 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The tensors of a model under its authors' names; `buffers` are the files, mapped."""
+    """The tensors of a model under its authors' names, and the files they are in, open."""
 
-    files: tuple[Path, ...]
-    buffers: tuple[npt.NDArray[np.uint8], ...]
+    files: tuple[UnmappedFile, ...]
     tensors: dict[str, Stored]
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for file in self.files:
+            file.close()
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
-    """Map all weights of a folder.
+    """Open all weights of a folder.
 
     Raises ModelNotFoundError if there are none, UnsupportedModelError if there are only pickles,
     ModelFormatError if a file is damaged or the shards are not those of the index.
@@ -44,8 +49,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         if len(found) != 1:
             raise _none(folder, len(found))
         path = found[0]
-    buffer, tensors = open_safetensors(path)
-    return Checkpoint((path,), (buffer,), tensors)
+    file, tensors = open_safetensors(path)
+    return Checkpoint((file,), tensors)
 
 
 def _none(folder: Path, n_found: int) -> Exception:
@@ -76,11 +81,22 @@ def _indexed(folder: Path) -> Checkpoint:
         # A name of another folder would make the copy hold what its user did not give.
         if "/" in name or "\\" in name or not name.endswith(".safetensors"):
             raise ModelFormatError(f"{where}: found file {quote(name)} (need NAME.safetensors)")
+    with ExitStack() as opened:
+        shards = []
+        for name in names:
+            shards.append(open_safetensors(folder / name))
+            opened.callback(shards[-1][0].close)
+        tensors = _collected(names, [found for _, found in shards], weight_map, where)
+        opened.pop_all()
+    return Checkpoint(tuple(file for file, _ in shards), tensors)
+
+
+def _collected(
+    names: list[str], shards: list[dict[str, Stored]], weight_map: dict[str, Any], where: str
+) -> dict[str, Stored]:
+    """Return the tensors of all shards, which must be those the index says."""
     tensors: dict[str, Stored] = {}
-    buffers = []
-    for name in names:
-        buffer, found = open_safetensors(folder / name)
-        buffers.append(buffer)
+    for name, found in zip(names, shards, strict=True):
         for tensor in found.values():
             if weight_map.get(tensor.name) != name:
                 raise ModelFormatError(
@@ -94,4 +110,4 @@ def _indexed(folder: Path) -> Checkpoint:
             f"{where}: tensor {quote(min(missing))}: not in {weight_map[min(missing)]}, nor are "
             f"{len(missing) - 1} others; the download is incomplete"
         )
-    return Checkpoint(tuple(folder / name for name in names), tuple(buffers), tensors)
+    return tensors

@@ -18,7 +18,7 @@ from edgeinfer.convert.keys import Keys
 from edgeinfer.convert.naming import named_weights
 from edgeinfer.convert.source import CheckpointRows
 from edgeinfer.convert.tokens.tokenizer import tokenizer_keys
-from edgeinfer.errors import InvalidParameterError, ModelNotFoundError
+from edgeinfer.errors import InvalidParameterError, ModelFormatError, ModelNotFoundError
 from edgeinfer.kernels.cpus import default_threads
 from edgeinfer.loader.mapped import display
 from edgeinfer.quant.formats import FORMATS, Format
@@ -30,9 +30,10 @@ from edgeinfer.quantizing.encoding import encoder
 from edgeinfer.writer.entries import Entry, with_entries
 from edgeinfer.writer.gguf import TensorPlan
 from edgeinfer.writer.publishing import targets_of, write_files
-from edgeinfer.writer.splitting import by_size, split, whole
+from edgeinfer.writer.splitting import NamedPlan, by_size, split, whole
 from edgeinfer.writer.workplace import check_room, check_targets
 
+EMBEDDINGS = "token_embd.weight"
 OUT_TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "auto": ""}
 
 Progress = Callable[[int, int], None]
@@ -102,39 +103,47 @@ def convert(
         raise ModelNotFoundError(f"{display(source)}: no such folder (need config.json in one)")
     config = read_config(source)
     family = family_of(config)
-    checkpoint = open_checkpoint(source)
-    rows = CheckpointRows(checkpoint, named_weights(checkpoint.tensors, family, config))
-    table = rows.tensors["token_embd.weight"]
-    format = FORMATS[OUT_TYPES[outtype] or _half_of(table)]
-    chosen = [] if vocab_only else [(t, _format(t, format)) for t in rows.tensors.values()]
-    keys = _prefixed(family.arch, family.keys(config))
-    keys = general_keys(source, family.arch, format) + keys
-    keys += tokenizer_keys(source, config, n_vocab=table.shape[0])
-    keys = with_entries(keys, more_metadata(metadata or {}))
-
-    name = f"{source.resolve().name}-{format.name}.gguf"
-    target = source / name if outfile is None else Path(outfile)
-    plans = [TensorPlan(t.name, t.shape, to) for t, to in chosen]
-    if split_max_bytes is None:
-        files = whole(target.name, keys, plans)
-    else:
-        files = split(target.name, keys, by_size(keys, plans, split_max_bytes))
-    targets = targets_of(target, files)
-    report = Conversion(
-        arch=family.arch,
-        outtype=format.name,
-        files=tuple(targets.folder / name for name in targets.names),
-        n_bytes=sum(named.file.n_bytes for named in files),
-        tensors=tuple(plans),
-        fallbacks=tuple(t.name for t, to in chosen if _fell_back(t, to, format)),
-    )
-    if dry_run:
-        return report
-    check_targets(targets, checkpoint.files, overwrite=overwrite)
-    check_room(targets, report.n_bytes)
-    with closing(_data(rows, chosen, n_threads or default_threads(), progress)) as pieces:
-        write_files(files, targets, pieces)
+    with open_checkpoint(source) as checkpoint:
+        rows = CheckpointRows(named_weights(checkpoint.tensors, family, config))
+        table = rows.tensors.get(EMBEDDINGS)
+        if table is None:
+            raise ModelFormatError(
+                f"{display(source)}: found no {EMBEDDINGS} (need the embeddings)"
+            )
+        format = FORMATS[OUT_TYPES[outtype] or _half_of(table)]
+        chosen = [] if vocab_only else [(t, _format(t, format)) for t in rows.tensors.values()]
+        keys = general_keys(source, family.arch, format)
+        keys += _prefixed(family.arch, family.keys(config))
+        keys += tokenizer_keys(source, config, n_vocab=table.shape[0])
+        keys = with_entries(keys, more_metadata(metadata or {}))
+        name = f"{source.resolve().name}-{format.name}.gguf"
+        target = source / name if outfile is None else Path(outfile)
+        plans = [TensorPlan(t.name, t.shape, to) for t, to in chosen]
+        files = _files(target.name, keys, plans, split_max_bytes)
+        targets = targets_of(target, files)
+        report = Conversion(
+            arch=family.arch,
+            outtype=format.name,
+            files=tuple(targets.folder / name for name in targets.names),
+            n_bytes=sum(named.file.n_bytes for named in files),
+            tensors=tuple(plans),
+            fallbacks=tuple(t.name for t, to in chosen if _fell_back(t, to, format)),
+        )
+        if dry_run:
+            return report
+        check_targets(targets, [file.path for file in checkpoint.files], overwrite=overwrite)
+        check_room(targets, report.n_bytes)
+        with closing(_data(rows, chosen, n_threads or default_threads(), progress)) as pieces:
+            write_files(files, targets, pieces)
     return report
+
+
+def _files(
+    name: str, keys: Keys, plans: Sequence[TensorPlan], split_max_bytes: int | None
+) -> list[NamedPlan]:
+    if split_max_bytes is None:
+        return whole(name, keys, plans)
+    return split(name, keys, by_size(keys, plans, split_max_bytes))
 
 
 def _half_of(table: Tensor) -> str:
@@ -175,7 +184,6 @@ def _data(
         for piece, data in ready:
             n_bytes = (piece.rows.stop - piece.rows.start) * piece.tensor.row_bytes
             done += n_bytes
-            rows.was_read(n_bytes)
             if progress:
                 progress(done, total)
             yield data

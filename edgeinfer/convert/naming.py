@@ -118,12 +118,12 @@ def _unpacked(name: str, tensors: Mapping[str, Stored]) -> tuple[str, Weights]:
     if not name.endswith(BLOCKS) or scales is None:
         return name, stored(tensors[name])
     blocks = tensors[name]
-    shape = blocks.array.shape
-    is_sound = len(shape) > 2 and shape[-1] == MXFP4_BYTES and scales.array.shape == shape[:-1]
+    shape = blocks.shape
+    is_sound = len(shape) > 2 and shape[-1] == MXFP4_BYTES and scales.shape == shape[:-1]
     if not is_sound or (blocks.dtype, scales.dtype) != ("U8", "U8"):
         raise ModelFormatError(
             f"tensor {quote(name)}: found {blocks.dtype} {shape} with scales {scales.dtype} "
-            f"{scales.array.shape} (need U8 with {MXFP4_BYTES} bytes a scale)"
+            f"{scales.shape} (need U8 with {MXFP4_BYTES} bytes a scale)"
         )
     return name.removesuffix(BLOCKS), mxfp4(blocks, scales)
 

@@ -1,11 +1,13 @@
-"""Map a safetensors file: every number of its header checked, its tensors views of the file.
+"""Open a safetensors file: every number of its header checked, its tensors read when asked.
 
 A file is the header's length (u64), a JSON object {name: {dtype, shape, data_offsets}}, then the
 bytes of all tensors without a gap. Knows no architecture and no other file.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import numpy.typing as npt
 from edgeinfer.convert.strict_json import Object, parse_object
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
-from edgeinfer.loader.mapped import display, map_file
+from edgeinfer.loader.mapped import display
+from edgeinfer.loader.unmapped import UnmappedFile
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMS = 8
@@ -38,37 +41,54 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """A tensor of a checkpoint: `array` has the tensor's shape and the type of DTYPES[dtype]."""
+    """A tensor of a checkpoint.
+
+    `read` takes where its bytes begin, counted from the tensor's first, and how many they are; it
+    raises ResourceError if the file changed. The values are of the type DTYPES[dtype].
+    """
 
     name: str
     dtype: str
-    array: npt.NDArray[Any]
+    shape: tuple[int, ...]
+    read: Callable[[int, int], npt.NDArray[np.uint8]]
 
 
-def open_safetensors(path: Path) -> tuple[npt.NDArray[np.uint8], dict[str, Stored]]:
-    """Return the file, mapped, and its tensors by name, views of it.
+def open_safetensors(path: Path) -> tuple[UnmappedFile, dict[str, Stored]]:
+    """Return the file, open, and its tensors by name; they live as long as it is open.
 
     Raises:
         ModelNotFoundError: there is no such file, or no permission to read it.
         ModelFormatError: the file is damaged or contradicts itself.
         UnsupportedModelError: a tensor has a type that is not read here.
     """
-    where = display(path)
-    buffer, _ = map_file(path, check=_check_start)
-    n_header = int(buffer[:_LENGTH_BYTES].view("<u8")[0])
-    start = _LENGTH_BYTES + n_header
-    header = parse_object(buffer[_LENGTH_BYTES:start].tobytes(), where)
+    file = UnmappedFile(path)
+    try:
+        return file, _tensors(file, display(path))
+    except BaseException:
+        file.close()
+        raise
+
+
+def _tensors(file: UnmappedFile, where: str) -> dict[str, Stored]:
+    n_bytes = file.identity.n_bytes
+    head = file.read(0, min(n_bytes, _LENGTH_BYTES)).tobytes()
+    _check_start(where, head, n_bytes)
+    start = _LENGTH_BYTES + int.from_bytes(head, "little")
+    raw = file.read(_LENGTH_BYTES, start - _LENGTH_BYTES).tobytes()
+    header = parse_object(raw, where)
     header.pop("__metadata__", None)
-    data = buffer[start:]
     spans: list[tuple[int, int, str]] = []
     tensors = {}
     for name, info in header.items():
-        dtype, shape, begin, end = _checked(info, len(data), f"{where}: tensor {quote(name)}")
+        dtype, shape, begin, end = _checked(info, n_bytes - start, f"{where}: tensor {quote(name)}")
         spans.append((begin, end, name))
-        array = data[begin:end].view(DTYPES[dtype]).reshape(shape)
-        tensors[name] = Stored(name, dtype, array)
-    _check_spans(spans, len(data), where)
-    return buffer, tensors
+        tensors[name] = Stored(name, dtype, shape, partial(_read, file, start + begin))
+    _check_spans(spans, n_bytes - start, where)
+    return tensors
+
+
+def _read(file: UnmappedFile, start: int, at: int, n_bytes: int) -> npt.NDArray[np.uint8]:
+    return file.read(start + at, n_bytes)
 
 
 def _check_start(where: str, head: bytes, n_bytes: int) -> None:

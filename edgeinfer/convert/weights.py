@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgeinfer.convert.safetensors import Stored
+from edgeinfer.convert.safetensors import DTYPES, Stored
 
 Floats = npt.NDArray[np.float32]
 MXFP4_BYTES = 16  # of the codes of a block
+MOST_UNUSED = 2  # rows read a row needed: a stretch is read at once, every second row of it too
 
 Index = npt.NDArray[np.intp]
 
@@ -55,14 +56,17 @@ class Weights:
 
 def stored(tensor: Stored) -> Weights:
     """Return a checkpoint's tensor as it is."""
-    shape = tensor.array.shape or (1,)
-    matrix = tensor.array.reshape(-1, shape[-1] if len(shape) > 1 else 1)
-    return Weights(shape, tensor.dtype, lambda rows: matrix[rows])
+    shape = tensor.shape or (1,)
+    n_columns = shape[-1] if len(shape) > 1 else 1
+    kind = DTYPES[tensor.dtype]
+    take = _taker(tensor, n_columns * kind.itemsize)
+    return Weights(shape, tensor.dtype, lambda rows: take(rows).view(kind))
 
 
 def computed(values: npt.ArrayLike) -> Weights:
     """Return a vector that no checkpoint has."""
-    return stored(Stored("", "F32", np.asarray(values, np.float32)))
+    matrix = np.asarray(values, np.float32).reshape(-1, 1)
+    return Weights((len(matrix),), "F32", lambda rows: matrix[rows])
 
 
 def mxfp4(blocks: Stored, scales: Stored) -> Weights:
@@ -71,17 +75,17 @@ def mxfp4(blocks: Stored, scales: Stored) -> Weights:
     Of the two codes in a byte, the first is the next value in the checkpoint, and in GGUF the value
     16 further on.
     """
-    n_rows, n_blocks = math.prod(blocks.array.shape[:-2]), blocks.array.shape[-2]
-    codes = blocks.array.reshape(n_rows, n_blocks, MXFP4_BYTES)
-    exponents = scales.array.reshape(n_rows, n_blocks, 1)
+    n_blocks = blocks.shape[-2]
+    codes, exponents = _taker(blocks, n_blocks * MXFP4_BYTES), _taker(scales, n_blocks)
 
     def take(rows: Index) -> npt.NDArray[Any]:
-        pairs = codes[rows]
+        pairs = codes(rows).reshape(-1, n_blocks, MXFP4_BYTES)
         values = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], 32)
         packed = values[..., :16] | (values[..., 16:] << 4)
-        return np.concatenate([exponents[rows], packed], axis=-1).reshape(len(rows), -1)
+        scaled = exponents(rows)[..., None]
+        return np.concatenate([scaled, packed], axis=-1).reshape(len(rows), -1)
 
-    return Weights((*blocks.array.shape[:-2], 32 * n_blocks), "MXFP4", take)
+    return Weights((*blocks.shape[:-2], 32 * n_blocks), "MXFP4", take)
 
 
 def reordered(weights: Weights, order: npt.ArrayLike) -> Weights:
@@ -141,6 +145,26 @@ def changed(weights: Weights, change: Callable[[Floats], Floats]) -> Weights:
     before = weights.change
     both = change if before is None else lambda values: change(before(values))
     return replace(weights, change=both)
+
+
+def _taker(tensor: Stored, row_bytes: int) -> Callable[[Index], npt.NDArray[np.uint8]]:
+    """Return a function that reads some rows, (n, row_bytes), in as few pieces as make sense."""
+
+    def take(rows: Index) -> npt.NDArray[np.uint8]:
+        if not len(rows):
+            return np.empty((0, row_bytes), np.uint8)
+        first, n = int(rows.min()), int(rows.max() - rows.min()) + 1
+        if n <= MOST_UNUSED * len(rows):
+            found = tensor.read(first * row_bytes, n * row_bytes).reshape(n, row_bytes)
+            return (
+                found if np.array_equal(rows, np.arange(first, first + n)) else found[rows - first]
+            )
+        cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+        runs = ((int(run[0]), len(run)) for run in np.split(rows, cuts))
+        parts = [tensor.read(at * row_bytes, n * row_bytes) for at, n in runs]
+        return np.concatenate(parts).reshape(len(rows), row_bytes)
+
+    return take
 
 
 def _decoded(raw: npt.NDArray[Any], dtype: str) -> Floats:

@@ -85,16 +85,8 @@ def map_file(
         ResourceError: reading or mapping failed.
     """
     where = display(path)
-    # Without O_NONBLOCK the open of a FIFO waits for a writer that may never come.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor, status = open_regular(path)
     try:
-        descriptor = os.open(path, flags)
-    except (OSError, ValueError) as error:
-        raise _open_error(where, error) from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelFormatError(f"{where}: found {_kind(status.st_mode)} (need a regular file)")
         with open(descriptor, "rb", buffering=0, closefd=False) as stream:
             check(where, stream.read(32), status.st_size)
         mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
@@ -108,6 +100,33 @@ def map_file(
     finally:
         os.close(descriptor)
     return np.frombuffer(mapped, np.uint8), identity_of(status)
+
+
+def open_regular(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
+    """Open an ordinary file for reading; return its descriptor and status.
+
+    Raises:
+        ModelNotFoundError: there is no such file, or no permission to read it.
+        ModelFormatError: it is not an ordinary file.
+        ResourceError: the system fails.
+    """
+    where = display(path)
+    # Without O_NONBLOCK the open of a FIFO waits for a writer that may never come.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        raise _open_error(where, error) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFormatError(f"{where}: found {_kind(status.st_mode)} (need a regular file)")
+    except BaseException as error:
+        os.close(descriptor)
+        if isinstance(error, OSError):
+            raise _open_error(where, error) from None
+        raise
+    return descriptor, status
 
 
 def release(view: npt.NDArray[np.uint8]) -> None:

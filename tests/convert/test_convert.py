@@ -1,6 +1,7 @@
 """A folder becomes a file that loads; what is not understood is refused, naming it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from edgeinfer.cli.__main__ import main
 from edgeinfer.convert import convert
-from edgeinfer.errors import EdgeInferError, InvalidParameterError
+from edgeinfer.errors import EdgeInferError, InvalidParameterError, ModelFormatError, ResourceError
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.text.tokenizer import tokenizer_from_metadata
 from tests.convert.checkpoints import save_file
@@ -191,6 +192,26 @@ def test_a_weight_that_the_format_cannot_hold_is_refused(
     with pytest.raises(EdgeInferError, match=r"blk\.0\.ffn_up\.weight"):
         convert(folder, tmp_path / "out.gguf", outtype="f16")
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_file_that_is_shortened_meanwhile_is_an_error(folder: Path, tmp_path: Path) -> None:
+    path = folder / "model.safetensors"
+    n_bytes = path.stat().st_size
+
+    def shorten(done: int, total: int) -> None:
+        os.truncate(path, n_bytes // 2)
+
+    with pytest.raises(ResourceError, match=r"model\.safetensors: the file changed"):
+        convert(folder, tmp_path / "out.gguf", n_threads=1, progress=shorten)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_checkpoint_without_embeddings_is_refused(folder: Path) -> None:
+    rest = arrays()
+    del rest["model.embed_tokens.weight"]
+    save_file(rest, folder / "model.safetensors")
+    with pytest.raises(ModelFormatError, match=r"found no token_embd\.weight"):
+        convert(folder, dry_run=True)
 
 
 def test_the_output_matrix_of_tied_embeddings_is_left_out(folder: Path, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   GATED      h = fn(w0 * acts_in) * (w1 * acts_in); acts_out = quantized h
  *   HEADS      q, k, v = v.in0..2: rms per head with c0 (q), c1 (k), rope; q, k -> v.out0, v.out1; k, v -> kv
  *   ATTENTION  v.in0 = q -> v.out0 and acts_out; c0: sinks, c1: slopes, one of each per query head
+ * ACT, GATE, ADD, MULTIPLY, SCALE: acts_out = quantized v.out0, too
  *   ACT        v.out0 = fn(v.in0)
  *   GATE       v.out0 = fn(v.in0) * v.in1; an element of a narrower v.in0 is for several neighbours of v.in1;
  *              fn 8: g = min(v.in0, limit), u = v.in1 within +-limit, g * sigmoid(alpha * g) * (u + 1)
@@ -70,7 +71,8 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   CONV       v.out0 = the taps c0 (taps, channels) over v.in0 and what stood there before, + c1
  *   SCAN       x, b, c, dt = v.in0..3; c0 = a, c1 = d, c2 = dt bias; heads: of x, groups of b and c
  *   DELTA      q, k, v, g, beta = v.in0..4; heads: of q and k, of v
- *   CENTER     v.out0 = v.in0, from each of its heads[0] groups of columns their mean taken
+ *   LAYER_NORM v.out0 = v.in0, of each of its heads[0] groups of columns the mean taken away, the rest rms, * c0, + c1;
+ *              acts_out = quantized v.out0
  *   POOL       v.out0 = of the rows of each sequence in v.in0: fn 0, their sum in order, times 1 / their
  *              number; 1, the first; 2, the last
  *   SOFTMAX    v.out0 = the softmax of v.in0
@@ -101,7 +103,7 @@ enum {
     EI_OP_CONV,
     EI_OP_SCAN,
     EI_OP_DELTA,
-    EI_OP_CENTER,
+    EI_OP_LAYER_NORM,
     EI_OP_POOL,
     EI_OP_SOFTMAX,
     EI_N_OPS

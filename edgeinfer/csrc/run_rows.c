@@ -28,6 +28,10 @@ static void split_row(ei_exec *e, const ei_op *op, int32_t row) {
     }
 }
 
+static void leave_acts(ei_exec *e, const ei_op *op, int32_t row, const float *x) {
+    if (op->acts_out >= 0) e->kernels->quantize(x, row, &e->acts.at[op->acts_out].acts);
+}
+
 /* in1 is a branch of in0's width; a branch is normed in place, it has no other reader. */
 static void norm_row(ei_exec *e, const ei_op *op, int32_t row) {
     const ei_kernels *k = e->kernels;
@@ -47,7 +51,21 @@ static void norm_row(ei_exec *e, const ei_op *op, int32_t row) {
             memcpy(h, x, (size_t)n * sizeof *h);
         x = h;
     }
-    if (op->acts_out >= 0) k->quantize(x, row, &e->acts.at[op->acts_out].acts);
+    leave_acts(e, op, row, x);
+}
+
+static void layer_norm_row(ei_exec *e, const ei_op *op, int32_t row) {
+    const ei_kernels *k = e->kernels;
+    const float *x = row_of(e, op->in[0], row), *weight = vector_of(e, op->vec[0]), *bias = vector_of(e, op->vec[1]);
+    float *y = row_of(e, op->out[0], row);
+    int32_t width = e->values.at[op->out[0]].width, n = width / op->heads[0];
+    for (int32_t at = 0; at < width; at += n) {
+        k->center(x + at, y + at, n);
+        k->rms_norm(y + at, NULL, y + at, n, op->eps);
+    }
+    if (weight) k->multiply(y, weight, y, width);
+    if (bias) k->add(y, bias, 1.0f, y, width);
+    leave_acts(e, op, row, y);
 }
 
 /* The q (0) or k (1) of HEADS: copied to its own value, normed per head, turned. */
@@ -104,26 +122,20 @@ static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {
     const float *x = row_of(e, op->in[0], row);
     const float *other = op->in[1] >= 0 ? row_of(e, op->in[1], row) : vector_of(e, op->vec[0]);
     int32_t n = e->values.at[op->out[0]].width;
-    if (op->kind == EI_OP_GATE && e->values.at[op->in[0]].width < n) {
-        narrow_gate_row(e, op, row);
-        return;
-    }
     switch (op->kind) {
     case EI_OP_ACT: k->act(op->fn, x, y, n); break;
-    case EI_OP_GATE: apply_gate(e, op, x, other, y, n); break;
+    case EI_OP_GATE:
+        if (e->values.at[op->in[0]].width < n)
+            narrow_gate_row(e, op, row);
+        else
+            apply_gate(e, op, x, other, y, n);
+        break;
     case EI_OP_ADD: k->add(x, other, op->alpha, y, n); break;
     case EI_OP_MULTIPLY: k->multiply(x, other, y, n); break;
     case EI_OP_SOFTMAX: k->softmax(x, y, n); break;
     default: k->scale(x, factor_of(e, op, row), op->softcap, y, n);
     }
-}
-
-static void center_row(ei_exec *e, const ei_op *op, int32_t row) {
-    const float *x = row_of(e, op->in[0], row);
-    float *y = row_of(e, op->out[0], row);
-    int32_t n = e->values.at[op->out[0]].width / op->heads[0];
-    for (int32_t g = 0; g < op->heads[0]; g++)
-        e->kernels->center(x + (size_t)g * (size_t)n, y + (size_t)g * (size_t)n, n);
+    leave_acts(e, op, row, y);
 }
 
 /* The rows of one sequence become one. */
@@ -141,14 +153,14 @@ static void rows_chunk(void *context, const void *op_, int32_t chunk, int32_t th
     ei_exec *e = context;
     const ei_op *op = op_;
     (void)thread;
-    void (*row_fn)(ei_exec *, const ei_op *, int32_t) = op->kind == EI_OP_EMBED    ? embed_row
-                                                        : op->kind == EI_OP_GATHER ? gather_row
-                                                        : op->kind == EI_OP_SPLIT  ? split_row
-                                                        : op->kind == EI_OP_NORM   ? norm_row
-                                                        : op->kind == EI_OP_HEADS  ? heads_row
-                                                        : op->kind == EI_OP_CENTER ? center_row
-                                                        : op->kind == EI_OP_POOL   ? pool_row
-                                                                                   : elementwise_row;
+    void (*row_fn)(ei_exec *, const ei_op *, int32_t) = op->kind == EI_OP_EMBED        ? embed_row
+                                                        : op->kind == EI_OP_GATHER     ? gather_row
+                                                        : op->kind == EI_OP_SPLIT      ? split_row
+                                                        : op->kind == EI_OP_NORM       ? norm_row
+                                                        : op->kind == EI_OP_HEADS      ? heads_row
+                                                        : op->kind == EI_OP_LAYER_NORM ? layer_norm_row
+                                                        : op->kind == EI_OP_POOL       ? pool_row
+                                                                                       : elementwise_row;
     int32_t last = min_i32((chunk + 1) * EI_TILE, rows_of(e, op->rows));
     for (int32_t row = chunk * EI_TILE; row < last; row++) row_fn(e, op, row);
 }

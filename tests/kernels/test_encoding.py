@@ -13,6 +13,7 @@ from edgeinfer.kernels.backend import Batch, Limits
 from edgeinfer.kernels.jit.backend import BACKEND as JIT
 from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND as NATIVE
+from edgeinfer.kernels.native.lower import lower
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.program.builder import Builder
@@ -197,6 +198,14 @@ def test_company_threads_and_instruction_sets_give_the_same(files: Files, kind: 
         several = NATIVE.compile(program, tensors, LIMITS, isa_name=level)
         assert same_bits(several.run(batch(TEXTS)), alone)
         assert same_bits(several.run(batch(TEXTS[::-1])), alone[::-1].copy())
+
+
+def test_norms_and_functions_leave_activations(files: Files) -> None:
+    """But for attention's, whose heads are shorter than a block of them."""
+    tensors = files["Q8_0"].tensors
+    kinds = [item.kind.name for item in lower(encoder(tensors, "mean"), tensors).instructions]
+    layer = "MATMUL HEADS ATTENTION NORM MATMUL LAYER_NORM MATMUL ACT MATMUL LAYER_NORM".split()
+    assert kinds[5:25] == layer * 2
 
 
 @pytest.mark.parametrize("backend", [NATIVE, REFERENCE])

@@ -141,7 +141,7 @@ def test_experts_that_cannot_fuse_are_lowered_alone(tmp_path: Path) -> None:
 def test_what_cannot_fuse_is_lowered_alone(tmp_path: Path) -> None:
     """Biases on gate and up, widths that are no whole blocks."""
     kinds = [item.kind.name for item in layer_of(lowered_of(tmp_path, "llama"), 0)]
-    assert kinds == "MATMUL HEADS ATTENTION NORM MATMUL NORM MATMUL GATE NORM MATMUL".split()
+    assert kinds == "MATMUL HEADS ATTENTION NORM MATMUL NORM MATMUL GATE MATMUL".split()
 
 
 def test_activations_come_in_the_forms_their_matrices_need(tmp_path: Path) -> None:
@@ -208,6 +208,7 @@ def test_an_op_it_lacks_is_named(write: Write, named: str) -> None:
 # that operand's row, or element, before it writes this one's.
 TAKES = {
     Kind.NORM: {(0, 0), (0, 1), (1, 0), (1, 1)},
+    Kind.LAYER_NORM: {(0, 0)},
     Kind.MATMUL: {(0, 0)},
     Kind.HEADS: {(0, 0), (1, 1)},
     Kind.ACT: {(0, 0)},

@@ -43,7 +43,7 @@ class Kind(IntEnum):
     CONV = 19
     SCAN = 20
     DELTA = 21
-    CENTER = 22
+    LAYER_NORM = 22
     POOL = 23
     SOFTMAX = 24
 

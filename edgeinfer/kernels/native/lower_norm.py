@@ -47,16 +47,24 @@ def l2_norm(lowering: Lowering, i: int, op: L2Norm) -> None:
 
 
 def layer_norm(lowering: Lowering, i: int, op: LayerNorm) -> None:
-    """Lower a norm of what is left when the mean is taken away, then weights and bias."""
+    """Lower a norm of what is left when the mean is taken away, with weights and bias."""
     for ref in (op.weight, op.bias):
         if ref is not None and ref.size != op.x.width:
             raise UnsupportedModelError(
                 "native backend: layer_norm of groups that share a weight is not implemented"
             )
-    steps: list[Step] = [(Kind.CENTER, None), (Kind.HEADS, ONES)]
-    steps += [(Kind.MULTIPLY, op.weight.name)] if op.weight else []
-    steps += [(Kind.ADD, op.bias.name)] if op.bias else []
-    _in_steps(lowering, op, steps)
+    lowering.emit(
+        Instruction(
+            Kind.LAYER_NORM,
+            op.x.rows,
+            inputs=(lowering.buffer(op.x),),
+            outputs=(lowering.buffer(op.out),),
+            acts_out=lowering.left_acts(op.out),
+            vectors=(op.weight.name if op.weight else None, op.bias.name if op.bias else None),
+            heads=(op.groups,),
+            scalars={"eps": op.eps},
+        )
+    )
 
 
 def _groups(lowering: Lowering, op: RmsNorm) -> None:
@@ -75,7 +83,7 @@ def _groups(lowering: Lowering, op: RmsNorm) -> None:
     _in_steps(lowering, op, steps)
 
 
-def _in_steps(lowering: Lowering, op: RmsNorm | LayerNorm, steps: list[Step]) -> None:
+def _in_steps(lowering: Lowering, op: RmsNorm, steps: list[Step]) -> None:
     """Emit a norm as ops that each work on the rows the one before left."""
     x = lowering.buffer(op.x)
     for n, (kind, vector) in enumerate(steps, 1):
@@ -131,6 +139,5 @@ def _normed(lowering: Lowering, op: RmsNorm, before: Instruction) -> Instruction
     before.vectors = (first, norm_vector(op))
     before.outputs = (sums, lowering.buffer(op.out))
     before.scalars["eps"] = op.eps
-    if lowering.multipliers(op.out):
-        before.acts_out = lowering.new_acts(op.out)
+    before.acts_out = lowering.left_acts(op.out)
     return before

@@ -156,6 +156,7 @@ def _elementwise(
             out.rows,
             inputs=(lowering.buffer(x), second),
             outputs=(lowering.buffer(out),),
+            acts_out=lowering.left_acts(out),
             vectors=(weight,),
             scalars=scalars,
         )

@@ -82,6 +82,10 @@ class Lowering:
         self._acts[value.id] = acts
         return acts
 
+    def left_acts(self, value: Value) -> Acts | None:
+        """Declare the activations that the op which makes a value leaves, if matmuls read it."""
+        return self.new_acts(value) if self.multipliers(value) else None
+
     def multipliers(self, value: Value) -> list[Linear | ExpertLinear]:
         """List the matmuls that read a value as one row."""
         ops = (self.uses.ops[i] for i in self.uses.readers(value))

@@ -10,7 +10,7 @@ from edgeinfer.kernels.native.instructions import Acts, Buffer, Instruction, Kin
 # Each element of these ops' results depends on that element of their operands alone (or on a row
 # read before it is written), so a result may take the storage of an operand that ends there.
 IN_PLACE = (
-    *(Kind.NORM, Kind.CENTER, Kind.MATMUL, Kind.ACT, Kind.GATE, Kind.ADD, Kind.MULTIPLY),
+    *(Kind.NORM, Kind.LAYER_NORM, Kind.MATMUL, Kind.ACT, Kind.GATE, Kind.ADD, Kind.MULTIPLY),
     Kind.SCALE,
 )
 

@@ -26,7 +26,7 @@ from edgeinfer.evaluating.rows import Logits
 from edgeinfer.evaluating.windows import LEAST_CTX, Windows
 from edgeinfer.loader.fields import open_unfollowed
 from edgeinfer.loader.mapped import display
-from edgeinfer.writer.workplace import PartFile, Targets, workplace
+from edgeinfer.writer.workplace import PartFile, Targets, check_room, workplace
 
 MAGIC = b"EI-LGTS\n"
 VERSION = 1
@@ -65,11 +65,14 @@ class LogitsWriter:
 def saving(path: Path, windows: Windows, n_vocab: int) -> Iterator[LogitsWriter]:
     """Yield what writes a file; it appears at the end, whole.
 
-    Raises InvalidParameterError if a file is there already, ResourceError if it cannot be written.
+    Raises InvalidParameterError if a file is there already, ResourceError if it cannot be written,
+    at once if there is no room for it.
     """
     if path.exists():
         raise InvalidParameterError(f"{display(path)}: exists; remove it or choose another name")
     targets = Targets(path.absolute().parent, (path.name,))
+    a_window = 4 * windows.n_ctx + _window_bytes(windows.n_ctx, n_vocab)
+    check_room(targets, _PREFIX.size + len(windows.ids) * a_window)
     with workplace(targets) as place:
         with place.file(path.name) as file:
             writer = LogitsWriter(file, windows, n_vocab)
@@ -107,8 +110,8 @@ class SavedLogits:
         if not (LEAST_CTX <= n_ctx <= MOST_CTX and 1 <= n_vocab <= MOST_VOCAB):
             raise ModelFormatError(f"{where}: found windows of {n_ctx}, {n_vocab} tokens")
         self.n_vocab, self.n_ctx = int(n_vocab), int(n_ctx)
-        self._row_bytes = 4 + 2 * self.n_vocab
-        self._n_rows = self.n_ctx - 1 - self.n_ctx // 2
+        self._n_rows = _n_rows(self.n_ctx)
+        self._window_bytes = _window_bytes(self.n_ctx, self.n_vocab)
         self._start = _PREFIX.size + 4 * n_ctx * n_windows
         needed = self._start + n_windows * self._window_bytes
         found = os.fstat(self._file.fileno()).st_size
@@ -120,10 +123,6 @@ class SavedLogits:
             raise ModelFormatError(f"{where}: the checksum of the header is wrong; it is damaged")
         rows = np.frombuffer(ids, "<i4").reshape(n_windows, n_ctx)
         self._windows = Windows(n_ctx, tuple(tuple(row.tolist()) for row in rows))
-
-    @property
-    def _window_bytes(self) -> int:
-        return self._n_rows * self._row_bytes + CHECKSUM_BYTES
 
     def windows(self, *, n_ctx: int | None = None, most: int | None = None) -> Windows:
         """Return the windows that were read, at most `most` of them.
@@ -143,7 +142,7 @@ class SavedLogits:
         data = self._file.read(self._window_bytes)
         if _checksum(data[:-CHECKSUM_BYTES]) != data[-CHECKSUM_BYTES:]:
             raise ModelFormatError(f"{display(self.path)}: window {index} is damaged")
-        raw = np.frombuffer(data[:-CHECKSUM_BYTES], np.uint8).reshape(self._n_rows, self._row_bytes)
+        raw = np.frombuffer(data[:-CHECKSUM_BYTES], np.uint8).reshape(self._n_rows, -1)
         factors = raw[:, :4].copy().view("<f4")
         logits: Logits = raw[:, 4:].copy().view("<u2") * factors
         return logits
@@ -157,6 +156,14 @@ class SavedLogits:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _n_rows(n_ctx: int) -> int:
+    return n_ctx - 1 - n_ctx // 2
+
+
+def _window_bytes(n_ctx: int, n_vocab: int) -> int:
+    return _n_rows(n_ctx) * (4 + 2 * n_vocab) + CHECKSUM_BYTES
 
 
 def _checksum(*parts: bytes) -> bytes:

@@ -15,10 +15,12 @@ import numpy.typing as npt
 
 from edgeinfer import packing
 from edgeinfer.arch import build_program
+from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.evaluating.windows import window_len
 from edgeinfer.kernels.backend import PAGE_LEN, Batch, Limits, choose
 from edgeinfer.loader.fingerprint import fingerprint
 from edgeinfer.loader.gguf import open_gguf
+from edgeinfer.loader.mapped import display
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.program.program import Program
 from edgeinfer.quant.imatrix import Sums
@@ -52,6 +54,7 @@ class WindowModel:
 
         Raises:
             InvalidParameterError: n_ctx is out of its range.
+            UnsupportedModelError: the model predicts no tokens.
             Others as `load`.
         """
         kernels = choose(backend)
@@ -62,6 +65,11 @@ class WindowModel:
         if replaced:
             tensors = {**tensors, **replaced}
         program = build_program(metadata, tensors, n_ctx=self.n_ctx)
+        if program.pooling is not None:
+            raise UnsupportedModelError(
+                f"{display(self.path)}: predicts no tokens (its pooling is {program.pooling!r}): "
+                "there is nothing to read off it"
+            )
         whole = program.takes_whole_sequences
         self._n_batch = self.n_ctx if whole else min(self.n_ctx, MOST_BATCH)
         limits = Limits(

@@ -39,6 +39,7 @@ _NAMED_BY = (
     "Q5_K_M",
     "Q5_1",
     "Q4_K_M",
+    "Q4_1",
     "IQ4_XS",
     "IQ4_NL",
     "Q3_K_M",
@@ -46,7 +47,6 @@ _NAMED_BY = (
     "Q4_0",
     "Q5_0",
 )
-
 
 Options = Mapping[str, Sequence[Option]]
 

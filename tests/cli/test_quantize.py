@@ -9,6 +9,7 @@ from edgeinfer.cli.options import read_size
 from edgeinfer.errors import InvalidParameterError
 from tests.arch import tiny
 from tests.gguf_writer import write_gguf
+from tests.shrinking.spoken import TEXT, write_spoken
 
 
 @pytest.fixture
@@ -37,6 +38,23 @@ def test_a_dry_run_names_fallbacks_and_writes_nothing(source, tmp_path, capsys):
     assert "blk.0.attn_q.weight" in out.splitlines()[4]
     assert not target.exists()
     assert str(target) not in out
+
+
+def test_what_was_lost_is_printed_and_inspect_shows_it(tmp_path, capsys):
+    source, target = write_spoken(tmp_path / "in.gguf"), str(tmp_path / "out.gguf")
+    (tmp_path / "sea.txt").write_text(TEXT)
+    text = ["-f", str(tmp_path / "sea.txt")]
+    assert main(["quantize", str(source), target, "Q8_0", "--report", *text]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == target
+    assert lines[-2] == "over 127 tokens in 1 window of 256"
+    (kld,) = (line.split()[1] for line in lines if line.startswith("kld "))
+    assert main(["inspect", target]) == 0
+    out = capsys.readouterr().out
+    assert "Q8_0, measured against in.gguf on sea.txt: 127 tokens in 1 windows of 256\n" in out
+    assert f"  kld         {float(kld):.3g}"[:18] in out
+    assert main(["quantize", str(source), target, "Q8_0", "--force", *text]) == 2
+    assert "nothing to measure" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 
-from edgeinfer.arch.shared.pooling import POOLINGS, TYPE
+from edgeinfer.arch.shared.pooling import TYPE
 from edgeinfer.arch.shared.unused import check_all_used
 from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
-from edgeinfer.program.program import Pooling, Program
+from edgeinfer.program.program import POOLINGS, Pooling, Program
 from edgeinfer.quant.tensor import Tensor
 
 MAX_CTX = (1 << 31) - 1

@@ -14,8 +14,9 @@ from edgeinfer.convert.checkpoint import open_checkpoint
 from edgeinfer.convert.config import read_config
 from edgeinfer.convert.families import family_of
 from edgeinfer.convert.general import general_keys, more_metadata
-from edgeinfer.convert.keys import Keys
+from edgeinfer.convert.keys import Keys, gives_scores
 from edgeinfer.convert.naming import named_weights
+from edgeinfer.convert.sentence import NO_MODULES, read_modules
 from edgeinfer.convert.source import CheckpointRows
 from edgeinfer.convert.tokens.tokenizer import tokenizer_keys
 from edgeinfer.errors import InvalidParameterError, ModelFormatError, ModelNotFoundError
@@ -103,8 +104,11 @@ def convert(
         raise ModelNotFoundError(f"{display(source)}: no such folder (need config.json in one)")
     config = read_config(source)
     family = family_of(config)
-    with open_checkpoint(source) as checkpoint:
-        rows = CheckpointRows(named_weights(checkpoint.tensors, family, config))
+    keys = family.keys(config)
+    after = NO_MODULES if gives_scores(keys) else read_modules(source)
+    with after as modules, open_checkpoint(source) as checkpoint:
+        weights = named_weights(checkpoint.tensors, family, config)
+        rows = CheckpointRows(weights | modules.weights)
         table = rows.tensors.get(EMBEDDINGS)
         if table is None:
             raise ModelFormatError(
@@ -112,8 +116,8 @@ def convert(
             )
         format = FORMATS[OUT_TYPES[outtype] or _half_of(table)]
         chosen = [] if vocab_only else [(t, _format(t, format)) for t in rows.tensors.values()]
-        keys = general_keys(source, family.arch, format)
-        keys += _prefixed(family.arch, family.keys(config))
+        keys = _prefixed(family.arch, with_entries(keys, modules.keys))
+        keys = general_keys(source, family.arch, format) + keys
         keys += tokenizer_keys(source, config, n_vocab=table.shape[0])
         keys = with_entries(keys, more_metadata(metadata or {}))
         name = f"{source.resolve().name}-{format.name}.gguf"
@@ -131,7 +135,8 @@ def convert(
         )
         if dry_run:
             return report
-        check_targets(targets, [file.path for file in checkpoint.files], overwrite=overwrite)
+        sources = [file.path for file in checkpoint.files + modules.files]
+        check_targets(targets, sources, overwrite=overwrite)
         check_room(targets, report.n_bytes)
         with closing(_data(rows, chosen, n_threads or default_threads(), progress)) as pieces:
             write_files(files, targets, pieces)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.convert import gemma4, granite
-from edgeinfer.convert.config import FULL, SLIDING, Config
+from edgeinfer.convert.config import SLIDING, Config
 from edgeinfer.convert.delta_net import (
     CHANGES,
     RENAMES,
@@ -18,11 +18,14 @@ from edgeinfer.convert.delta_net import (
     delta_net_moe_keys,
     gate_up,
 )
+from edgeinfer.convert.encoders import ENCODERS
 from edgeinfer.convert.family import PAIRED, Family, plus_one, squeezed
+from edgeinfer.convert.gemma import gemma2_keys, gemma3_keys
 from edgeinfer.convert.keys import (
     Keys,
     attending_keys,
     base_keys,
+    every,
     expert_keys,
     f32,
     flag,
@@ -70,54 +73,6 @@ def _llama(c: Config) -> Keys:
 def _mixtral(c: Config) -> Keys:
     n_ff = c.values.integer("intermediate_size", least=1)
     return _llama(c) + expert_keys(c, n_ff=n_ff)
-
-
-def _gemma2(c: Config) -> Keys:
-    _expect_gemma(c, n_layers_largest=46)
-    types = c.layer_types(_every(c, 2))
-    return [
-        *base_keys(c),
-        *rope_keys(c, rope_of(c, theta=10000.0)),
-        *window_keys(c, [kind == SLIDING for kind in types]),
-        f32(".attn_logit_softcapping", c.values.number("attn_logit_softcapping", 0.0)),
-        f32(".final_logit_softcapping", c.values.number("final_logit_softcapping", 0.0)),
-    ]
-
-
-def _gemma3(c: Config) -> Keys:
-    _expect_gemma(c, n_layers_largest=62)
-    types = c.layer_types(_every(c, c.values.integer("sliding_window_pattern", 6, least=2)))
-    local = c.values.number("rope_local_base_freq", 10000.0)
-    if isinstance(c.raw.get("rope_parameters"), dict):
-        local = rope_of(c, SLIDING, theta=10000.0).theta
-    return [
-        *base_keys(c),
-        *rope_keys(c, rope_of(c, theta=1e6)),
-        *window_keys(c, [kind == SLIDING for kind in types]),
-        f32(".rope.freq_base_swa", local),
-        f32(".attn_logit_softcapping", c.values.number("attn_logit_softcapping", 0.0)),
-        f32(".final_logit_softcapping", c.values.number("final_logit_softcapping", 0.0)),
-    ]
-
-
-def _expect_gemma(c: Config, *, n_layers_largest: int) -> None:
-    """Refuse what the file cannot say; the scale of queries follows from the number of layers."""
-    c.expect("hidden_activation", "gelu_pytorch_tanh", default="gelu_pytorch_tanh")
-    c.expect("use_bidirectional_attention", False, default=False)
-    n_embd = c.values.integer("hidden_size", least=1)
-    is_largest = c.n_layers == n_layers_largest
-    need = n_embd / c.n_heads if is_largest else float(c.head_dim)
-    found = c.values.number("query_pre_attn_scalar", above=0.0)
-    if found != need:
-        raise UnsupportedModelError(
-            f"{c.values.where}: key 'query_pre_attn_scalar': found {found} (need {need}): a GGUF "
-            "file has no key for another"
-        )
-
-
-def _every(c: Config, period: int) -> list[str]:
-    """Return layer types of which each `period`-th is global."""
-    return [SLIDING if (i + 1) % period else FULL for i in range(c.n_layers)]
 
 
 def _qwen2(c: Config) -> Keys:
@@ -181,7 +136,7 @@ def _gpt_oss(c: Config) -> Keys:
         *base_keys(c),
         *expert_keys(c, n_ff=n_ff),
         *rope_keys(c, rope),
-        *window_keys(c, [kind == SLIDING for kind in c.layer_types(_every(c, 2))]),
+        *window_keys(c, [kind == SLIDING for kind in c.layer_types(every(c, 2))]),
     ]
 
 
@@ -224,7 +179,7 @@ def _stablelm(c: Config) -> Keys:
 
 def _cohere2(c: Config) -> Keys:
     c.expect("hidden_act", "silu")
-    types = c.layer_types(_every(c, c.values.integer("sliding_window_pattern", 4, least=2)))
+    types = c.layer_types(every(c, c.values.integer("sliding_window_pattern", 4, least=2)))
     return [
         *base_keys(c, eps="layer_norm_eps", layer_norm=True),
         *rope_keys(c, rope_of(c, theta=10000.0)),
@@ -300,7 +255,7 @@ _QWEN35MOE = replace(
 )
 _GEMMA3 = Family(
     "gemma3",
-    _gemma3,
+    gemma3_keys,
     renames=TEXT_PREFIX,
     changes=(("*norm", plus_one),),
     left_out=VISION,
@@ -317,7 +272,7 @@ _MISTRAL3 = Family("mistral3", _mistral3, renames=TEXT_PREFIX, changes=PAIRED, l
 
 FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "Cohere2ForCausalLM": Family("cohere2", _cohere2),
-    "Gemma2ForCausalLM": Family("gemma2", _gemma2, changes=(("*norm", plus_one),)),
+    "Gemma2ForCausalLM": Family("gemma2", gemma2_keys, changes=(("*norm", plus_one),)),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
     "Gemma4ForCausalLM": _GEMMA4,
@@ -379,4 +334,5 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "SmolLM3ForCausalLM": Family("smollm3", _smollm3, changes=PAIRED),
     "StableLmForCausalLM": Family("stablelm", _stablelm),
     "Starcoder2ForCausalLM": Family("starcoder2", _starcoder2),
+    **ENCODERS,
 }

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edgeinfer.convert.config import FULL, Config
+from edgeinfer.convert.config import FULL, SLIDING, Config
 from edgeinfer.loader.metadata import REQUIRED
 from edgeinfer.loader.strings import StringArray
+from edgeinfer.program.program import POOLINGS, Pooling
 from edgeinfer.writer.entries import Entry
 
 Keys = list[Entry]
+POOLING = ".pooling_type"
 
 
 def u32(key: str, value: int) -> Entry:
@@ -86,6 +88,27 @@ def base_keys(
     ]
 
 
+def pooling_key(pooling: Pooling) -> Entry:
+    """Return what a model that reads says of itself."""
+    return u32(POOLING, POOLINGS.index(pooling))
+
+
+def score_keys(c: Config, pooling: Pooling) -> Keys:
+    """Return the keys of a model that gives scores of each sequence, from what is pooled."""
+    named = c.raw.get("id2label")
+    labels = [str(named[key]) for key in sorted(named, key=int)] if named else ["LABEL_0"]
+    return [
+        pooling_key("rank"),
+        u32(".classifier.pooling_type", POOLINGS.index(pooling)),
+        texts(".classifier.output_labels", labels),
+    ]
+
+
+def gives_scores(keys: Keys) -> bool:
+    """Tell whether these are keys of a model that gives scores."""
+    return any(key.key == POOLING and key.value == POOLINGS.index("rank") for key in keys)
+
+
 def expert_keys(c: Config, *, n_ff: int, n_used: str = "num_experts_per_tok") -> Keys:
     """Return the keys of a mixture of experts; `n_used` names how many each token gets."""
     # transformers renames the one to the other when it saves some models.
@@ -97,6 +120,11 @@ def expert_keys(c: Config, *, n_ff: int, n_used: str = "num_experts_per_tok") ->
         u32(".expert_used_count", c.values.integer(n_used, least=1, most=n_experts)),
         u32(".expert_feed_forward_length", n_ff),
     ]
+
+
+def every(c: Config, period: int) -> list[str]:
+    """Return layer types of which each `period`-th is global."""
+    return [SLIDING if (i + 1) % period else FULL for i in range(c.n_layers)]
 
 
 def window_keys(c: Config, windowed: Sequence[bool], *, default: int = REQUIRED) -> Keys:

@@ -1,4 +1,4 @@
-"""Read JSON from files that anyone may have written: objects with each key once, no NaN.
+"""Read JSON from files that anyone may have written: each key of an object once, no NaN.
 
 Knows nothing of what the objects mean.
 """
@@ -23,6 +23,19 @@ def read_object(path: Path, *, infinite: bool = False) -> Object:
     Raises ModelNotFoundError if there is no such file, ModelFormatError if it is not JSON, too
     large or nested too deep, or names a key twice.
     """
+    return parse_object(_read(path), display(path), infinite=infinite)
+
+
+def read_objects(path: Path) -> list[Object]:
+    """Return the list of objects a file holds; raises as `read_object` does."""
+    where = display(path)
+    found = _parsed(_read(path), where)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise ModelFormatError(f"{where}: found a {type(found).__name__} (need a list of objects)")
+    return found
+
+
+def _read(path: Path) -> bytes:
     where = display(path)
     try:
         with open(path, "rb") as file:
@@ -31,12 +44,18 @@ def read_object(path: Path, *, infinite: bool = False) -> Object:
         raise ModelNotFoundError(f"{where}: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:
         raise ModelFormatError(f"{where}: found more than {MAX_BYTES} bytes of JSON")
-    return parse_object(raw, where, infinite=infinite)
+    return raw
 
 
 def parse_object(raw: bytes, where: str, *, infinite: bool = False) -> Object:
     """Return the object that bytes hold; raises ModelFormatError."""
+    found = _parsed(raw, where, infinite=infinite)
+    if not isinstance(found, dict):
+        raise ModelFormatError(f"{where}: found a {type(found).__name__} (need a JSON object)")
+    return found
 
+
+def _parsed(raw: bytes, where: str, *, infinite: bool = False) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> Object:
         found = dict(pairs)
         if len(found) < len(pairs):
@@ -51,11 +70,8 @@ def parse_object(raw: bytes, where: str, *, infinite: bool = False) -> Object:
         raise ModelFormatError(f"{where}: found {name} (need finite numbers)")
 
     try:
-        found = json.loads(raw, object_pairs_hook=once, parse_constant=constant)
+        return json.loads(raw, object_pairs_hook=once, parse_constant=constant)
     except RecursionError:
         raise ModelFormatError(f"{where}: JSON nested too deep") from None
     except ValueError as error:
         raise ModelFormatError(f"{where}: not JSON: {error}; the file is damaged") from None
-    if not isinstance(found, dict):
-        raise ModelFormatError(f"{where}: found a {type(found).__name__} (need a JSON object)")
-    return found

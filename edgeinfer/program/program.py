@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from edgeinfer.program.values import ConstantRef, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
 Pooling = Literal["none", "mean", "cls", "last", "rank"]
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)  # as GGUF numbers them
 _RESULTS: dict[Pooling | None, str] = {None: "logits", "rank": "scores"}  # "embedding" else
 
 

@@ -1,4 +1,4 @@
-"""Make the models of `families.py` with transformers: python make_models.py FOLDER [NAME...].
+"""Make the models of `families.py` and `readers.py`: python make_models.py FOLDER [NAME...].
 
 Runs in a process of its own, because transformers warns in ways that are not ours. Each model goes
 to FOLDER/NAME as save_pretrained writes it; its tokens and logits beside it, in NAME.npz.
@@ -12,16 +12,21 @@ import numpy as np
 import torch
 import transformers
 from families import N_VOCAB, ROWS, SIZES, Row
+from make_readers import make_reader
+from readers import READERS
 
 N_TOKENS = 200
 
 
 def main() -> None:
     """Make those that are named, or all."""
-    folder, names = Path(sys.argv[1]), sys.argv[2:] or list(ROWS)
+    folder, names = Path(sys.argv[1]), sys.argv[2:] or [*ROWS, *READERS]
     torch.set_num_threads(1)
     for name in names:
         torch.manual_seed(3)
+        if name in READERS:
+            make_reader(READERS[name], folder / name)
+            continue
         model = made(ROWS[name])
         tokens = torch.randint(0, N_VOCAB, (N_TOKENS,))
         with torch.no_grad():

@@ -4,7 +4,6 @@ The reference backend gives them to 1e-4, the native one to a KL of 1e-3, and it
 on chunks and company.
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,13 +16,13 @@ import numpy.typing as npt
 import pytest
 
 from edgeinfer.arch import build_program, supported
-from edgeinfer.convert import convert
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.backend import Batch, Executable
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from edgeinfer.loader.gguf import GgufFile, open_gguf
+from tests.arch.converting import converted
 from tests.arch.families import ROWS, Row
-from tests.convert.tokenizers import byte_level
+from tests.arch.readers import READERS
 from tests.kernels.kl import limits_for, run_tokens
 
 Floats = npt.NDArray[np.float32]
@@ -48,36 +47,12 @@ class Model:
     logits: Floats
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All models, made in one process: transformers takes longer to import than they to make."""
-    folder = tmp_path_factory.mktemp("models")
-    script = Path(__file__).with_name("make_models.py")
-    done = subprocess.run(
-        [sys.executable, script, folder], capture_output=True, text=True, timeout=500, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    for name, row in ROWS.items():
-        tokenizer = byte_level(row.config.get("vocab_size", 301) - 4)
-        (folder / name / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return folder
-
-
 @pytest.fixture(scope="module", params=ROWS)
 def model(request: pytest.FixtureRequest, models: Path) -> Model:
     """One of the models."""
     arrays = np.load(models / f"{request.param}.npz")
     folder = models / request.param
     return Model(ROWS[request.param], folder, arrays["tokens"].tolist(), arrays["logits"])
-
-
-def converted(folder: Path, outtype: str) -> Path:
-    """Return the file of a model's folder, written at the first call."""
-    path = folder / f"{outtype}.gguf"
-    if not path.exists():
-        # llama.cpp looks for certain tokens in what has "phi3" in its name.
-        convert(folder, path, outtype=outtype, metadata={"general.name": "tiny"})
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +84,8 @@ def kl(truth: Floats, found: Floats) -> float:
 
 
 def test_every_architecture_has_a_row() -> None:
-    assert {row.arch for row in ROWS.values()} == set(supported())
+    rows = (*ROWS.values(), *READERS.values())
+    assert {row.arch for row in rows} == set(supported())
 
 
 @needs_transformers

@@ -201,13 +201,15 @@ def selects_rows(hp: Hyper) -> bool:
     return hp.reading is None or hp.reading.kind is None
 
 
-def head(b: Builder, x: Value, hp: Hyper, *, by: float = 1.0, cap: float = 0.0) -> None:
+def head(
+    b: Builder, x: Value, hp: Hyper, *, by: float = 1.0, cap: float = 0.0, fn: Fn = "tanh"
+) -> None:
     """Write the logits, from `output` or, where the file has none, from the tied `token_embd`.
 
-    Of a model that only reads, write what it gives instead.
+    Of a model that only reads, write what it gives instead; `fn` is inside what gives scores.
     """
     if hp.reading is not None:
-        give(b, x, hp.reading, eps=hp.eps)
+        give(b, x, hp.reading, fn=fn, eps=hp.eps)
         return
     b.output("hidden", x)
     name = "output" if b.has("output.weight") else "token_embd"

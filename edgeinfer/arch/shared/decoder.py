@@ -38,9 +38,11 @@ class Style:
 
     Attributes:
         positions: whether embeddings of the tokens' positions are added to theirs.
+        embed_norm: whether embeddings are normalized.
         layer_norm: whether norms take the mean away; else they are root mean squares.
         parallel: whether the MLP reads what attention reads, instead of what it left.
         norm_before: whether attention and MLP read normalized rows.
+        first_norm: whether the first attention does, too.
         norm_after: whether what they give is normalized.
         ffn_norm: the name of the norm before the MLP.
         output_norm: the name of the last norm.
@@ -48,12 +50,15 @@ class Style:
         residual_by: what attention and MLP are multiplied by before they are added.
         logits_by: what logits are multiplied by.
         logits_cap: their soft cap, 0 for none.
+        head_fn: the function inside the head of a model that gives scores.
     """
 
     positions: bool = False
+    embed_norm: bool = False
     layer_norm: bool = False
     parallel: bool = False
     norm_before: bool = True
+    first_norm: bool = True
     norm_after: bool = False
     ffn_norm: str = "ffn_norm"
     output_norm: str = "output_norm"
@@ -61,6 +66,7 @@ class Style:
     residual_by: float = 1.0
     logits_by: float = 1.0
     logits_cap: float = 0.0
+    head_fn: Fn = "tanh"
 
 
 PLAIN = Style()
@@ -100,9 +106,12 @@ def decoder(
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd, scale=style.embed_by)
     if style.positions:
         x = b.add(x, b.embed("position_embd", hp.n_ctx_train, hp.n_embd, ids="pos"))
+    if style.embed_norm:
+        x = norm(x, "token_embd_norm")
     for il, of_layer in enumerate(plan):
         layer = f"blk.{il}"
-        h = norm(x, f"{layer}.attn_norm") if style.norm_before else x
+        reads_norm = style.norm_before and (il > 0 or style.first_norm)
+        h = norm(x, f"{layer}.attn_norm") if reads_norm else x
         mixed = (attention(of_layer) if isinstance(of_layer, Heads) else of_layer)(b, h, layer)
         if il == hp.n_layers - 1 and selects_rows(hp):
             mixed = [(b.rows(o), name) for o, name in mixed]
@@ -118,4 +127,5 @@ def decoder(
         if style.norm_after:
             h = norm(h, f"{layer}.post_ffw_norm")
         x = b.add(x, h, alpha=style.residual_by)
-    head(b, norm(x, style.output_norm), hp, by=style.logits_by, cap=style.logits_cap)
+    by, cap = style.logits_by, style.logits_cap
+    head(b, norm(x, style.output_norm), hp, by=by, cap=cap, fn=style.head_fn)

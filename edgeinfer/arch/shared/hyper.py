@@ -122,13 +122,17 @@ def _vocab(m: Metadata, tensors: Mapping[str, Tensor]) -> int:
     return table.shape[0]
 
 
-def layer_flags(m: Metadata, key: str, n_layers: int, *, period: int) -> tuple[bool, ...]:
+def layer_flags(
+    m: Metadata, key: str, n_layers: int, *, period: int, is_last_global: bool = True
+) -> tuple[bool, ...]:
     """Read which layers are windowed: an array of bools, or a period p (every p-th is not).
 
-    The default is `period`; a period of 0 or 1 windows no layer.
+    The default is `period`; a period of 0 or 1 windows no layer. `is_last_global`: of a period it
+    is the last layer that is not windowed, else the first.
     """
     found = m.get(m.full_key(key))
     if isinstance(found, bool) or not isinstance(found, int | None):
         return tuple(bool(flag) for flag in m.per_layer(key, n_layers, least=0, most=1))
     p = m.integer(key, period, least=0)
-    return tuple(p > 1 and il % p < p - 1 for il in range(n_layers))
+    whole = p - 1 if is_last_global else 0
+    return tuple(p > 1 and il % p != whole for il in range(n_layers))

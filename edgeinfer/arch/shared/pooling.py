@@ -1,17 +1,15 @@
 """Write the results of models that read: rows of tokens, an embedding, or scores of a sequence."""
 
 from dataclasses import dataclass
-from typing import get_args
 
 from edgeinfer.errors import MissingTensorError, UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.ops import Fn
 from edgeinfer.program.ops_rowwise import PoolKind
-from edgeinfer.program.program import Pooling
+from edgeinfer.program.program import POOLINGS, Pooling
 from edgeinfer.program.values import Rows, Value
 
-POOLINGS: tuple[Pooling, ...] = get_args(Pooling)  # as `pooling_type` numbers them
 TYPE, TYPE_OF_SCORES = ".pooling_type", ".classifier.pooling_type"
 CAUSAL, LABELS = ".attention.causal", ".classifier.output_labels"
 YES_OR_NO = ["yes", "no"]
@@ -60,7 +58,8 @@ def read_pooling(
     kinds: dict[Pooling, PoolKind | None] = {"mean": "mean", "cls": "cls"}
     kind = kinds.get(of, "last" if of == "last" and not causal else None)
     labels = m.strings(LABELS, None)
-    return Reading(pooling, kind, labels is not None and list(labels) == YES_OR_NO)
+    shares = causal and labels is not None and list(labels) == YES_OR_NO
+    return Reading(pooling, kind, shares)
 
 
 def give(b: Builder, x: Value, reading: Reading, *, fn: Fn = "tanh", eps: float = 0.0) -> None:

@@ -1,0 +1,150 @@
+"""The rows of the table of families for encoders: models that give embeddings and scores."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgeinfer.convert.config import FULL, SLIDING, Config
+from edgeinfer.convert.family import Family, plus_one
+from edgeinfer.convert.gemma import gemma3_keys
+from edgeinfer.convert.keys import (
+    Keys,
+    base_keys,
+    f32,
+    flag,
+    flags,
+    pooling_key,
+    score_keys,
+    text,
+    u32,
+)
+from edgeinfer.convert.rotation import rope_keys, rope_of
+from edgeinfer.convert.weights import Weights, reordered
+from edgeinfer.program.program import Pooling
+from edgeinfer.writer.entries import with_entries
+
+POOLER = r"pooler\."
+# Heads that guess masked tokens.
+MASKED_LM = r"(cls|lm_head)\."
+MODERN_MASKED_LM = r"(head|decoder)\."
+READING = (flag(".attention.causal", False), pooling_key("none"))
+
+
+def _bert(c: Config) -> Keys:
+    c.expect("hidden_act", "gelu")
+    c.expect("position_embedding_type", "absolute", default="absolute")
+    c.expect("is_decoder", False, default=False)
+    return [*base_keys(c, eps="layer_norm_eps", layer_norm=True), *_types(c), *READING]
+
+
+def _types(c: Config) -> Keys:
+    return [u32("tokenizer.ggml.token_type_count", c.values.integer("type_vocab_size", 2, least=1))]
+
+
+def _roberta(c: Config) -> Keys:
+    first = _first_position(c)
+    length = c.values.integer("max_position_embeddings", least=first + 1) - first
+    return with_entries(_bert(c), [u32(".context_length", length)])
+
+
+def _first_position(c: Config) -> int:
+    """Return the first position that RoBERTa counts, behind the id of its padding."""
+    return c.values.integer("pad_token_id", 1, least=0) + 1
+
+
+def _positions(weights: Weights, c: Config) -> Weights:
+    return reordered(weights, np.arange(_first_position(c), weights.n_rows))
+
+
+def _nomic_bert(c: Config) -> Keys:
+    c.expect("hidden_act", "silu", "swiglu")
+    for name in ("prenorm", "causal", "parallel_block", "rotary_emb_interleaved"):
+        c.expect(name, False, default=False)
+    eps = "layer_norm_eps" if "layer_norm_eps" in c.values else "layer_norm_epsilon"
+    keys = base_keys(c, eps=eps, layer_norm=True)
+    trained = c.values.integer("max_trained_positions", None, least=1)
+    if trained is not None:  # beyond them its authors stretch the angles with the text
+        keys = with_entries(keys, [u32(".context_length", trained)])
+    theta = c.values.number("rotary_emb_base", 1000.0, above=1.0)
+    return [*keys, *rope_keys(c, rope_of(c, theta=theta)), *_types(c), *READING]
+
+
+def _modern_bert(c: Config) -> Keys:
+    c.expect("hidden_activation", "gelu", default="gelu")
+    period = c.values.integer("global_attn_every_n_layers", 3, least=1)
+    types = c.layer_types([SLIDING if i % period else FULL for i in range(c.n_layers)])
+    wide = c.values.number("global_rope_theta", 160000.0, above=1.0)
+    near = c.values.number("local_rope_theta", 10000.0, above=1.0)
+    near_table = rope_of(c, SLIDING, theta=near)
+    return [
+        *base_keys(c, eps="norm_eps", layer_norm=True),
+        *rope_keys(c, rope_of(c, theta=wide)),
+        f32(".rope.freq_base_swa", near_table.theta),
+        u32(".attention.sliding_window", c.values.integer("local_attention", 128, least=2)),
+        flags(".attention.sliding_window_pattern", [kind == SLIDING for kind in types]),
+        text(".hidden_activation", "gelu"),
+        *READING,
+    ]
+
+
+def _gemma_embedding(c: Config) -> Keys:
+    return [*gemma3_keys(c, is_encoder=True), *READING]
+
+
+def _scores(keys: Callable[[Config], Keys]) -> Callable[[Config], Keys]:
+    """Return the keys of a class whose scores are of the first token."""
+    return lambda c: with_entries(keys(c), score_keys(c, "cls"))
+
+
+def _modern_scores(c: Config) -> Keys:
+    c.expect("classifier_pooling", "cls", "mean", default="cls")
+    c.expect("classifier_activation", "gelu", default="gelu")
+    pooling: Pooling = "mean" if c.raw.get("classifier_pooling") == "mean" else "cls"
+    return with_entries(_modern_bert(c), score_keys(c, pooling))
+
+
+_PREFIX = (r"^(bert|roberta)\.", "")
+_CLASSES = (r"^classifier\.(?=weight$|bias$)", "classifier.out_proj.")
+_BERT = Family("bert", _bert, renames=(_PREFIX,), left_out=rf"(bert\.)?{POOLER}|{MASKED_LM}")
+_ROBERTA = Family(
+    "bert",
+    _roberta,
+    renames=(_PREFIX,),
+    changes=(("position_embd", _positions),),
+    left_out=rf"(roberta\.)?{POOLER}|{MASKED_LM}",
+)
+_ROBERTA_SCORES = Family(
+    "bert", _scores(_roberta), renames=(_PREFIX,), changes=(("position_embd", _positions),)
+)
+_NOMIC = Family("nomic-bert", _nomic_bert, left_out=MASKED_LM)
+_MODERN = Family(
+    "modern-bert", _modern_bert, renames=((r"^model\.", ""),), left_out=MODERN_MASKED_LM
+)
+
+ENCODERS: dict[str, Family] = {
+    "BertForMaskedLM": _BERT,
+    "BertForSequenceClassification": Family(
+        "bert",
+        _scores(_bert),
+        renames=(_PREFIX, _CLASSES, (r"^pooler\.dense\.", "classifier.dense.")),
+    ),
+    "BertModel": _BERT,
+    "Gemma3TextModel": Family(
+        "gemma-embedding",
+        _gemma_embedding,
+        renames=((r"^(?=embed_tokens\.|layers\.|norm\.)", "model."),),
+        changes=(("*norm", plus_one),),
+    ),
+    "ModernBertForMaskedLM": _MODERN,
+    "ModernBertForSequenceClassification": Family(
+        "modern-bert", _modern_scores, renames=((r"^model\.", ""), _CLASSES)
+    ),
+    "ModernBertModel": _MODERN,
+    "NomicBertModel": _NOMIC,
+    "RobertaForMaskedLM": _ROBERTA,
+    "RobertaForSequenceClassification": _ROBERTA_SCORES,
+    "RobertaModel": _ROBERTA,
+    "XLMRobertaForMaskedLM": _ROBERTA,
+    "XLMRobertaForSequenceClassification": _ROBERTA_SCORES,
+    "XLMRobertaModel": _ROBERTA,
+}

@@ -1,0 +1,89 @@
+"""Make the models of `readers.py` with transformers, for make_models.py.
+
+Each model goes to FOLDER/NAME as save_pretrained writes it, with the modules of
+sentence-transformers; its tokens, their rows and what it gives beside it, in NAME.npz.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from readers import N_LONG, N_SHORT, N_VOCAB, SIZES, Reader
+from safetensors.torch import save_file
+
+N_SPECIAL = 3  # ids that transformers may take for padding
+
+
+def make_reader(row: Reader, folder: Path) -> None:
+    """Save a model and what it gives for two sequences, each alone."""
+    model = made(row)
+    model.save_pretrained(folder)
+    matrices = [torch.randn(n_out, n_in) * n_in**-0.5 for n_in, n_out in sizes(row)]
+    if row.pooling:
+        save_modules(row, folder, matrices)
+    tokens = torch.randint(N_SPECIAL, N_VOCAB, (N_LONG + N_SHORT,))
+    rows, results = [], []
+    for part in (tokens[:N_LONG], tokens[N_LONG:]):
+        with torch.no_grad():
+            output = model(part[None])
+        if not row.pooling:
+            results.append(output.logits[0])
+            continue
+        given = output.last_hidden_state[0]
+        for matrix in matrices:  # of a mean, what the mean of all would be
+            given = given @ matrix.T
+        rows.append(given)
+        results.append(given[0] if row.pooling == "cls" else given.mean(dim=0))
+    arrays = {"tokens": tokens, "results": torch.stack(results)}
+    if rows:
+        arrays["rows"] = torch.cat(rows)
+    np.savez(f"{folder}.npz", **{key: array.numpy() for key, array in arrays.items()})
+
+
+def made(row: Reader) -> Any:
+    """Return a model whose every weight is random, and none what it is by default."""
+    kind = getattr(transformers, row.name)
+    config = kind.config_class(**SIZES | row.config)
+    config._attn_implementation = "eager"
+    model = kind(config).eval().float()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn_like(parameter)
+            if parameter.ndim == 1:
+                parameter.add_(0.3 * noise)
+            else:
+                parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+    return model
+
+
+def sizes(row: Reader) -> list[tuple[int, int]]:
+    """Return inputs and outputs of the matrices after pooling."""
+    return list(zip((SIZES["hidden_size"], *row.dense), row.dense, strict=False))
+
+
+def save_modules(row: Reader, folder: Path, matrices: list[torch.Tensor]) -> None:
+    """Write the modules as sentence-transformers does."""
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    modules += [("Dense", f"{i + 2}_Dense") for i in range(len(matrices))]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate([*modules, ("Normalize", "9_Normalize")])
+    ]
+    write(folder / "modules.json", listed)
+    mode = {"cls": "cls_token", "mean": "mean_tokens"}
+    given = {f"pooling_mode_{mode[kind]}": kind == row.pooling for kind in mode}
+    write(folder / "1_Pooling/config.json", {"word_embedding_dimension": 64, **given})
+    for i, matrix in enumerate(matrices):
+        n_out, n_in = matrix.shape
+        inner = folder / f"{i + 2}_Dense"
+        write(inner / "config.json", {"in_features": n_in, "out_features": n_out, "bias": False})
+        save_file({"linear.weight": matrix.contiguous()}, inner / "model.safetensors")
+
+
+def write(path: Path, value: Any) -> None:
+    """Write JSON, in a folder made for it."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value))

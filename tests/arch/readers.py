@@ -1,0 +1,114 @@
+"""One row a family that reads: a tiny model of it that transformers can make, and what it gives.
+
+Sizes differ pairwise, windows are shorter than the text.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+N_VOCAB = 301
+N_LONG, N_SHORT = 130, 37  # tokens of the two sequences
+SIZES: dict[str, Any] = {
+    "vocab_size": N_VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A model to be made: its architecture, its class, its configuration.
+
+    `config` replaces or adds to SIZES. `pooling` is what sentence-transformers' modules say, which
+    the folder gets, `dense` the sizes of the matrices among them. Classes that give scores have
+    none. `native` tells whether the native backend runs it, `peer` how much of the largest
+    magnitude llama.cpp may be off, None where it computes something else.
+    """
+
+    arch: str
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+    pooling: str = ""
+    dense: tuple[int, ...] = ()
+    native: bool = False
+    peer: float | None = 1e-4
+
+
+TANH = 1e-3  # llama.cpp has the GELU by tanh, from a table in 16 bits
+SHIFTED: dict[str, Any] = {
+    "pad_token_id": 1,
+    "type_vocab_size": 1,
+    "max_position_embeddings": 258,  # of which those up to the padding's id are not used
+}
+LOCAL: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "local_attention": 40,
+    "cls_token_id": 1,
+    "sep_token_id": 2,
+}
+
+READERS: dict[str, Reader] = {
+    "bert, mean": Reader("bert", "BertModel", pooling="mean", peer=TANH),
+    "bert, first": Reader("bert", "BertModel", pooling="cls", peer=TANH),
+    "bert, scores": Reader("bert", "BertForSequenceClassification", {"num_labels": 3}, peer=TANH),
+    "roberta": Reader("bert", "RobertaModel", SHIFTED, "mean", peer=TANH),
+    "xlm-roberta, scores": Reader(
+        "bert",
+        "XLMRobertaForSequenceClassification",
+        SHIFTED | {"num_labels": 1},
+        peer=TANH,
+    ),
+    "nomic-bert": Reader("nomic-bert", "NomicBertModel", pooling="mean"),
+    "modern-bert": Reader("modern-bert", "ModernBertModel", LOCAL, "cls", peer=TANH),
+    "modern-bert, scores of the first": Reader(
+        "modern-bert",
+        "ModernBertForSequenceClassification",
+        LOCAL | {"num_labels": 1},
+        peer=3 * TANH,
+    ),
+    "modern-bert, scores of all": Reader(
+        "modern-bert",
+        "ModernBertForSequenceClassification",
+        LOCAL | {"num_labels": 3, "classifier_pooling": "mean"},
+        peer=TANH,
+    ),
+    "modern-bert, biases": Reader(
+        "modern-bert",
+        "ModernBertForSequenceClassification",
+        LOCAL
+        | {
+            "num_labels": 3,
+            "norm_bias": True,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "classifier_bias": True,
+        },
+        peer=None,  # its loader knows no biases
+    ),
+    "gemma-embedding": Reader(
+        "gemma-embedding",
+        "Gemma3TextModel",
+        {
+            "num_hidden_layers": 3,
+            "num_key_value_heads": 2,
+            "head_dim": 24,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 40,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "use_bidirectional_attention": True,
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            },
+        },
+        pooling="mean",
+        peer=TANH,
+        dense=(112, 64),  # llama.cpp wants it to end as wide as it began
+    ),
+}

@@ -34,11 +34,7 @@ def _bert(c: Config) -> Keys:
     c.expect("hidden_act", "gelu")
     c.expect("position_embedding_type", "absolute", default="absolute")
     c.expect("is_decoder", False, default=False)
-    return [*base_keys(c, eps="layer_norm_eps", layer_norm=True), *_types(c), *READING]
-
-
-def _types(c: Config) -> Keys:
-    return [u32("tokenizer.ggml.token_type_count", c.values.integer("type_vocab_size", 2, least=1))]
+    return [*base_keys(c, eps="layer_norm_eps", layer_norm=True), *READING]
 
 
 def _roberta(c: Config) -> Keys:
@@ -66,7 +62,7 @@ def _nomic_bert(c: Config) -> Keys:
     if trained is not None:  # beyond them its authors stretch the angles with the text
         keys = with_entries(keys, [u32(".context_length", trained)])
     theta = c.values.number("rotary_emb_base", 1000.0, above=1.0)
-    return [*keys, *rope_keys(c, rope_of(c, theta=theta)), *_types(c), *READING]
+    return [*keys, *rope_keys(c, rope_of(c, theta=theta)), *READING]
 
 
 def _modern_bert(c: Config) -> Keys:

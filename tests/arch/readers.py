@@ -27,8 +27,8 @@ class Reader:
 
     `config` replaces or adds to SIZES. `pooling` is what sentence-transformers' modules say, which
     the folder gets, `dense` the sizes of the matrices among them. Classes that give scores have
-    none. `native` tells whether the native backend runs it, `peer` how much of the largest
-    magnitude llama.cpp may be off, None where it computes something else.
+    none. `peer` tells how much of the largest magnitude llama.cpp may be off, None where it
+    computes something else.
     """
 
     arch: str
@@ -36,7 +36,6 @@ class Reader:
     config: dict[str, Any] = field(default_factory=dict)
     pooling: str = ""
     dense: tuple[int, ...] = ()
-    native: bool = False
     peer: float | None = 1e-4
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,7 +31,8 @@ pytest.importorskip("edgeinfer.kernels.native._native")
 
 N_IDS, N_CTX, WIDTH, N_FF, HEADS = 50, 64, 64, 96, 4
 LIMITS = Limits(n_ctx=N_CTX, n_pages=4, n_batch=128, n_threads=2)
-BACKENDS = [NATIVE, JIT, REFERENCE]
+needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+BACKENDS = [NATIVE, pytest.param(JIT, marks=needs_numba), REFERENCE]
 KINDS: tuple[PoolKind, ...] = ("mean", "cls", "last")
 Floats = npt.NDArray[np.float32]
 Files: TypeAlias = dict[str, GgufFile]
@@ -198,6 +200,16 @@ def test_company_threads_and_instruction_sets_give_the_same(files: Files, kind: 
         several = NATIVE.compile(program, tensors, LIMITS, isa_name=level)
         assert same_bits(several.run(batch(TEXTS)), alone)
         assert same_bits(several.run(batch(TEXTS[::-1])), alone[::-1].copy())
+
+
+@needs_numba
+@pytest.mark.timeout(600)  # it may have to compile the kernels
+@pytest.mark.parametrize("kind", KINDS)
+def test_numba_scores_equal_native(files: Files, kind: PoolKind) -> None:
+    tensors = files["Q8_0"].tensors
+    made = [backend.compile(encoder(tensors, kind), tensors, LIMITS) for backend in (JIT, NATIVE)]
+    found, expected = (executable.run(batch(TEXTS)) for executable in made)
+    assert same_bits(found, expected)
 
 
 def test_norms_and_functions_leave_activations(files: Files) -> None:

@@ -27,6 +27,7 @@ from edgeinfer.kernels.jit.backend import BACKEND
 from edgeinfer.kernels.native.backend import BACKEND as NATIVE
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.program import ops
+from edgeinfer.program.builder import Builder
 from edgeinfer.quant.formats import FORMATS
 from tests.arch import tiny
 from tests.kernels import test_attention as attention
@@ -113,6 +114,18 @@ def test_every_activation_equals_native(tmp_path: Path, fn: str) -> None:
         for executable in made:
             executable.close()
     assert (found == expected).all()
+
+
+def test_rows_that_grow_with_their_position_equal_native() -> None:
+    table = np.random.default_rng(2).standard_normal((attention.N_IDS, 40)).astype(np.float32)
+    tensors = {"x.weight": attention.tensor("x.weight", table)}
+    b = Builder("test", tensors)
+    x = b.scale(b.embed("x", attention.N_IDS, 40), by=0.3, temp=(0.2, 50))
+    b.output("logits", b.rows(x))
+    program = b.finish(attention.Sizes(attention.N_IDS))
+    made = [backend.compile(program, tensors, LIMITS) for backend in (BACKEND, NATIVE)]
+    found, expected = (attention.run(executable, attention.ids(300)) for executable in made)
+    assert attention.same_bits(found, expected)
 
 
 @pytest.mark.parametrize("kv_type", ["f32", "f16"])

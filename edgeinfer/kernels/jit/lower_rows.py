@@ -7,7 +7,7 @@ from edgeinfer.kernels.jit.source import Run, Source, refuse
 from edgeinfer.kernels.jit.step import Step
 from edgeinfer.program import ops
 from edgeinfer.program.ops_rowwise import FUNCTIONS
-from edgeinfer.program.values import Value
+from edgeinfer.program.values import Rows, Value
 from edgeinfer.quant.decode import decode
 
 
@@ -43,6 +43,46 @@ def norm(op: ops.RmsNorm, source: Source) -> Run:
     return lambda step: go(step, *at, weight, step_bytes, op.eps)
 
 
+def layer_norm(op: ops.LayerNorm, source: Source) -> Run:
+    if any(ref is not None and ref.size != op.x.width for ref in (op.weight, op.bias)):
+        raise refuse("layer_norm of groups that share a weight")
+    go = source.over_rows(rows.layer_norm, op.x)
+    sizes = (source.at(op.x), source.at(op.out), op.groups, op.x.width // op.groups)
+    vectors = (source.at_vector(op.weight), source.at_vector(op.bias))
+    return lambda step: go(step, *sizes, *vectors, op.eps)
+
+
+def l2_norm(op: ops.L2Norm, source: Source) -> Run:
+    """A root mean square of n elements is n^-0.5 of their length."""
+    norm, scale = (source.over_rows(kernel, op.x) for kernel in (rows.rms_norm, rows.scale))
+    n, out = op.x.width // op.groups, source.at(op.out)
+
+    def run(step: Step) -> None:
+        norm(step, source.at(op.x), out, op.groups, n, 0, 0, op.eps / n)
+        scale(step, out, n**-0.5, 0.0, 0.0, out, op.out.width)
+
+    return run
+
+
+def softmax(op: ops.Softmax, source: Source) -> Run:
+    go = source.over_rows(rows.softmax, op.x)
+    return lambda step: go(step, source.at(op.x), source.at(op.out), op.x.width)
+
+
+def pool(op: ops.Pool, source: Source) -> Run:
+    x, out, end = source.values[op.x.id], source.values[op.out.id], op.kind == "last"
+
+    def run(step: Step) -> None:
+        for i, (start, stop) in enumerate(step.runs):
+            if op.kind == "mean":
+                total = np.add.accumulate(x[start:stop], axis=0)[-1]
+                out[i] = total * (np.float32(1) / np.float32(stop - start))
+            else:
+                out[i] = x[stop - 1 if end else start]
+
+    return run
+
+
 def act(op: ops.Act, source: Source) -> Run:
     go = source.over_rows(rows.activate, op.x)
     args = (FUNCTIONS.index(op.fn), source.at(op.x), 0, source.at(op.out), op.x.width)
@@ -63,11 +103,24 @@ def gated(op: ops.Gated, source: Source) -> Run:
 
 def scale(op: ops.Scale, source: Source) -> Run:
     if op.temp is not None:
-        raise refuse("scale by position")
+        return _scale_by_position(op, *op.temp, source)
     inverse = float(np.float32(1) / np.float32(op.cap)) if op.cap > 0 else 0.0
     go = source.over_rows(rows.scale, op.x)
     args = (source.at(op.x), op.by, op.cap, inverse, source.at(op.out), op.x.width)
     return lambda step: go(step, *args)
+
+
+def _scale_by_position(op: ops.Scale, beta: float, length: int, source: Source) -> Run:
+    if op.cap > 0 or op.x.rows is not Rows.TOKENS:
+        raise refuse("scale by position, capped or of other rows than tokens,")
+    x, out, by = source.values[op.x.id], source.values[op.out.id], np.float32(op.by)
+
+    def run(step: Step) -> None:
+        n = len(step.batch.positions)
+        grown = 1 + beta * np.log1p(step.batch.positions // length)
+        np.multiply(x[:n], by * grown.astype(np.float32)[:, None], out=out[:n])
+
+    return run
 
 
 def add(op: ops.Add, source: Source) -> Run:

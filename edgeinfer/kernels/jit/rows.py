@@ -151,6 +151,44 @@ def rms_norm(
 
 
 @kernel
+def layer_norm(
+    job: int,
+    thread: int,
+    n_rows: int,
+    x: int,
+    y: int,
+    groups: int,
+    n: int,
+    weight: int,
+    bias: int,
+    eps: float,
+) -> None:
+    """y = (x - mean) / sqrt(mean of squares + eps) * weight + bias, per group of n; 0: none."""
+    row = take(job)
+    while row < n_rows:
+        for group in range(groups):
+            at, own = 4 * n * (row * groups + group), 4 * n * group
+            total, squares = vf_set(0.0), vf_set(0.0)
+            for i in range(0, n, 16):
+                total = vf_add(total, load_lanes(x + at + 4 * i, n - i))
+            mean = vf_set(vf_sum(total) / f32_from_int(n))
+            for i in range(0, n, 16):
+                v = vf_sub(load_lanes(x + at + 4 * i, n - i), mean)
+                store_lanes(y + at + 4 * i, v, n - i)
+                v = load_lanes(y + at + 4 * i, n - i)
+                squares = vf_fma(v, v, squares)
+            r = vf_set(reciprocal_root(vf_sum(squares) / f32_from_int(n) + eps))
+            for i in range(0, n, 16):
+                v = vf_mul(load_lanes(y + at + 4 * i, n - i), r)
+                if weight != 0:
+                    v = vf_mul(v, load_lanes(weight + own + 4 * i, n - i))
+                if bias != 0:
+                    v = vf_add(v, load_lanes(bias + own + 4 * i, n - i))
+                store_lanes(y + at + 4 * i, v, n - i)
+        row = take(job)
+
+
+@kernel
 def softmax(job: int, thread: int, n_rows: int, x: int, y: int, n: int) -> None:
     """y = the softmax of each row."""
     row = take(job)

@@ -23,13 +23,20 @@ class Step:
 
     Attributes:
         batch: the tokens.
+        runs: the first row and the one behind the last of each sequence, as they stand.
         n_rows: rows of a value, by what its rows are.
         at_slots: address of the page, and the place in it, where each token's keys and values go.
     """
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.n_rows = {Rows.TOKENS: len(batch.tokens), Rows.WANTED: len(batch.wanted)}
+        starts = np.flatnonzero(np.diff(batch.sequences, prepend=np.int32(-1))).tolist()
+        self.runs = list(zip(starts, [*starts[1:], len(batch.tokens)], strict=True))
+        self.n_rows = {
+            Rows.TOKENS: len(batch.tokens),
+            Rows.WANTED: len(batch.wanted),
+            Rows.SEQUENCES: len(self.runs),
+        }
         pages = batch.page_tables[batch.sequences, batch.positions // PAGE_LEN]
         self._slots = np.stack([pages, batch.positions % PAGE_LEN], axis=1)
         self.at_slots = address(self._slots)
@@ -42,10 +49,9 @@ class Step:
         """Cut the tokens into spans of one sequence and at most `most` tokens, for attention."""
         if most not in self._spans:
             sequences, positions = self.batch.sequences, self.batch.positions
-            starts = np.flatnonzero(np.diff(sequences, prepend=np.int32(-1))).tolist()
             cuts = [
                 (first, min(most, end - first), end - 1)
-                for start, end in zip(starts, [*starts[1:], len(sequences)], strict=True)
+                for start, end in self.runs
                 for first in range(start, end, most)
             ]
             spans = np.zeros((len(cuts), SPAN_NUMBERS), np.int64)

@@ -49,7 +49,8 @@ class WindowModel:
         Args:
             path_or_name, n_threads, backend: as `load` has them.
             n_ctx: length of a window in tokens, 4 to what the model was trained for; None: 512.
-            replaced: weights, by name, that stand in for the file's.
+            replaced: weights, by name, that stand in for the file's; of a mapped file as well, for
+                the pages of what is laid out are given back.
             observe: tells, from the program, which sums are to be kept of what matrices multiply.
 
         Raises:

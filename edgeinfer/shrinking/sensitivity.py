@@ -6,19 +6,21 @@ costs a matrix is then its noise times divergence over noise. Costs add up well 
 what comes of a choice has to be measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 
-import numpy as np
-
+from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.quant.formats import FORMATS
 from edgeinfer.quant.roles import layer_of, role_of
-from edgeinfer.quant.tensor import Tensor
-from edgeinfer.quantizing.conversion import Bytes, converted, pieces_of
+from edgeinfer.quantizing.conversion import converted, pieces_of
 from edgeinfer.quantizing.encoding import encoder
 from edgeinfer.quantizing.job import Job
 from edgeinfer.quantizing.search import Option, weighed
 from edgeinfer.quantizing.source import SourceRows
 from edgeinfer.shrinking.meter import Meter, Progress
+from edgeinfer.writer.gguf import TensorPlan, plan, write
+from edgeinfer.writer.workplace import PartFile
 
 PROBE_NOISE = 2e-3  # at least: that of 4 bits, between what good files and small ones are made of
 PART_ENDS = (0.25, 0.75, 1.0)  # of the layers: most depends on the first and the last ones
@@ -27,9 +29,12 @@ Options = Mapping[str, Sequence[Option]]
 
 
 def measured_costs(
-    job: Job, noises: Options, meter: Meter, progress: Progress
+    job: Job, noises: Options, meter: Meter, scratch: Path, progress: Progress
 ) -> dict[str, list[Option]]:
-    """Return what each format costs each matrix, in nats of divergence on the meter's text."""
+    """Return what each format costs each matrix, in nats of divergence on the meter's text.
+
+    `scratch` is a file that may be written.
+    """
     costs: dict[str, list[Option]] = {}
     groups = groups_of(noises)
     for done, names in enumerate(groups):
@@ -39,7 +44,8 @@ def measured_costs(
         weight = 0.0
         if noise > 0:
             formats = {name: probe.format for name, probe in probes.items()}
-            weight = meter.divergence_with(encoded(job, formats)).kld.value / noise
+            with probe_file(job, formats, scratch) as file:
+                weight = meter.divergence_with(file.tensors).kld.value / noise
         costs |= {name: weighed(noises[name], max(weight, 0.0)) for name in names}
     progress("trying matrices", len(groups), len(groups))
     return costs
@@ -61,20 +67,29 @@ def probe_of(options: Sequence[Option]) -> Option:
     return next((option for option in options if option.cost >= PROBE_NOISE), options[-1])
 
 
-def encoded(job: Job, formats: Mapping[str, str]) -> dict[str, Tensor]:
-    """Return tensors of the source in other formats, in memory."""
+@contextmanager
+def probe_file(job: Job, formats: Mapping[str, str], path: Path) -> Iterator[GgufFile]:
+    """Write some of the source's tensors in other formats; yield the file, which goes at the end.
+
+    In a file, since what models lay out must be mapped: the pages are given back behind it.
+    """
     tensors = job.file.tensors
-    parts: dict[str, list[Bytes]] = {name: [] for name in formats}
-    with SourceRows(job.file) as source:
-        pieces = (
-            piece
-            for name, format in formats.items()
-            for piece in pieces_of(tensors[name], FORMATS[format], job.importance.get(name))
-        )
-        encode = encoder(formats.values())
-        for piece, data in converted(source, pieces, encode, n_threads=job.n_threads):
-            parts[piece.tensor.name].append(data.reshape(-1))
-    return {
-        name: Tensor(name, tensors[name].shape, FORMATS[formats[name]], np.concatenate(found))
-        for name, found in parts.items()
-    }
+    plans = [TensorPlan(name, tensors[name].shape, FORMATS[to]) for name, to in formats.items()]
+    pieces = (
+        piece
+        for name, to in formats.items()
+        for piece in pieces_of(tensors[name], FORMATS[to], job.importance.get(name))
+    )
+    try:
+        with (
+            SourceRows(job.file) as source,
+            closing(
+                converted(source, pieces, encoder(formats.values()), n_threads=job.n_threads)
+            ) as ready,
+            closing(PartFile(path)) as part,
+        ):
+            write(plan([], plans), (data for _, data in ready), part.write)
+        with open_gguf(path) as probe:
+            yield probe
+    finally:
+        path.unlink(missing_ok=True)

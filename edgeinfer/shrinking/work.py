@@ -94,12 +94,13 @@ class Work:
 
     def _measured(self, start: Copy, sample: Sample) -> QuantizeReport:
         """Do the same where a text is read: by the source first, then by what comes of it."""
+        name = start.targets.names[0]
         with (
             workplace(start.targets) as place,
             Meter(
                 self.job.file.path,
                 sample.text,
-                place.folder / f"{place.targets.names[0]}.predictions",
+                place.folder / f"{name}.predictions",
                 chunks=sample.chunks,
                 n_threads=self.job.n_threads,
                 progress=self.progress,
@@ -110,7 +111,8 @@ class Work:
                 trial, fit = bench.try_out(None), None
             else:
                 noise = noises(start, self.job.n_threads)
-                costs = measured_costs(self.job, noise, meter, self.progress)
+                scratch = place.folder / f"{name}.probe"
+                costs = measured_costs(self.job, noise, meter, scratch, self.progress)
                 if self.dry_run:
                     fit = self._predicted(bench, costs)
                     return self._report(self.job.copy(fit.formats), fit=fit)

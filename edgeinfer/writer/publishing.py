@@ -34,7 +34,7 @@ def write_parts(place: Workplace, plans: Sequence[NamedPlan], pieces: Iterator[B
     """Write all files in a workplace, read them again and return the path of the first."""
     parts = []
     for name, named in zip(place.targets.names, plans, strict=True):
-        with place.file(name) as part:
+        with place.file(name, verified=True) as part:
             write(named.file, pieces, part.write)
         parts.append(part)
     _verify(parts, plans)

@@ -15,8 +15,9 @@ from edgeinfer.errors import InvalidParameterError, ResourceError
 from edgeinfer.loader.cache import is_running, publish, remove, try_lock
 from edgeinfer.loader.mapped import display
 from edgeinfer.writer.checksum import Checksum
+from edgeinfer.writer.rereading import Rereader, check_same, forget
 
-READ_BYTES = 4 << 20
+BEGIN_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +84,34 @@ def check_room(targets: Targets, n_bytes: int) -> None:
 
 
 class PartFile:
-    """A file that is being written, front to back."""
+    """A file that is being written, front to back; what is to be verified is read meanwhile."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, verified: bool = False) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._descriptor = os.open(path, flags, 0o666)
         self.path = path
         self._written = Checksum()
+        self._n_begun = 0  # bytes that are on their way to the disk
+        self._rereader = Rereader(path)
+        self._verified = verified
 
     def write(self, data: memoryview) -> None:
         """Append bytes."""
         self._written.update(data)
         while data:
             data = data[os.write(self._descriptor, data) :]
+        n_bytes = self._written.n_bytes
+        if n_bytes - self._n_begun >= BEGIN_BYTES:
+            # The disk is busy from the first bytes on, not from when the system's memory is full.
+            forget(self._descriptor, self._n_begun, n_bytes - self._n_begun)
+            self._n_begun = n_bytes
+            if self._verified:
+                self._rereader.grown(n_bytes)
 
     def sync(self) -> None:
         """Bring every byte to the disk, and let later reads come from there."""
         os.fsync(self._descriptor)
-        if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):
-                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        forget(self._descriptor, 0, 0)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -110,19 +119,14 @@ class PartFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def abandon(self) -> None:
+        """Read no more of the file; safe to call twice."""
+        self._rereader.abandon()
+
     def verify(self) -> None:
-        """Read the file again. Raises ResourceError if it is not what was written."""
-        written, found = self._written, Checksum()
-        buffer = bytearray(READ_BYTES)
-        with open(self.path, "rb", buffering=0) as file:
-            while n := file.readinto(buffer):
-                found.update(memoryview(buffer)[:n])
-        if (found.n_bytes, found.value) != (written.n_bytes, written.value):
-            raise ResourceError(
-                f"{display(self.path)}: reads back as {found.n_bytes} bytes with checksum "
-                f"{found.value:08x} (written: {written.n_bytes}, {written.value:08x}); the disk or "
-                "the memory is faulty"
-            )
+        """Read what is left again. Raises ResourceError if it is not what was written."""
+        self._rereader.grown(self._written.n_bytes)
+        check_same(self._written, self._rereader.finish(), self.path)
 
 
 class Workplace:
@@ -131,17 +135,27 @@ class Workplace:
     def __init__(self, targets: Targets, folder: Path) -> None:
         self.targets = targets
         self.folder = folder
+        self._parts: list[PartFile] = []
 
     @contextmanager
-    def file(self, name: str) -> Iterator[PartFile]:
-        """Yield a file of the set to be written, in place of one of the name; it ends synced."""
+    def file(self, name: str, *, verified: bool = False) -> Iterator[PartFile]:
+        """Yield a file of the set to be written, in place of one of the name; it ends synced.
+
+        Say if it will be `verified`: the reading begins before the writing ends, then.
+        """
         (self.folder / name).unlink(missing_ok=True)
-        part = PartFile(self.folder / name)
+        part = PartFile(self.folder / name, verified=verified)
+        self._parts.append(part)
         try:
             yield part
             part.sync()
         finally:
             part.close()
+
+    def abandon(self) -> None:
+        """Read no more of what was written; safe to call twice."""
+        for part in self._parts:
+            part.abandon()
 
     def rewrite_head(self, name: str, head: bytes) -> None:
         """Replace a written file's first bytes, and read them again.
@@ -176,9 +190,11 @@ def workplace(targets: Targets) -> Iterator[Workplace]:
     with disk_errors(targets.first):
         _remove_abandoned(targets.first)
         folder, descriptor = _new_folder(targets.first)
+        place = Workplace(targets, folder)
         try:
-            yield Workplace(targets, folder)
+            yield place
         finally:
+            place.abandon()
             remove(folder)
             os.close(descriptor)
 

@@ -20,5 +20,5 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
     hp = read_hyper(m, tensors, n_ctx, eps=LAYER_EPS, is_encoder=True)
     plan = [heads_of(hp, il, None) for il in range(hp.n_layers)]
     b = Builder("bert", tensors)
-    encoder(b, hp, plan, plain(hp, "gelu_erf"), positions=True)
+    encoder(b, m, hp, plan, plain(hp, "gelu_erf"), positions=True)
     return b.finish(hp)

@@ -20,5 +20,5 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
     rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
     plan = [heads_of(hp, il, rope) for il in range(hp.n_layers)]
     b = Builder("nomic-bert", tensors)
-    encoder(b, hp, plan, dense(hp, "silu"))
+    encoder(b, m, hp, plan, dense(hp, "silu"))
     return b.finish(hp)

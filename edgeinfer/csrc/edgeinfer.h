@@ -41,7 +41,8 @@ enum { EI_POOL_MEAN, EI_POOL_CLS, EI_POOL_LAST };
 enum { EI_UNLIMITED = 0x7fffffff };
 
 /* What one op does to every row r of its values (v = value, w = weight, c = vector; -1: absent).
- *   EMBED      v.out0 = scale * a row of w0: fn 0, of the token; 1, of its position; 2, dim[0] for all
+ *   EMBED      v.out0 = scale * a row of w0: fn 0, of the token; 1, of its position; 2, dim[0] for all; 3, 0 up to
+ *              the first token dim[0] of its sequence and with it, 1 behind
  *   GATHER     v.out0 = v.in0 at the wanted rows
  *   NORM       x = v.in0; if v.in1: x = x + (c0 ? rms(v.in1)*c0 : v.in1); v.out0 = x; h = c1 ? rms(x)*c1 : x;
  *              v.out1 = h; acts_out = quantized h

@@ -2,10 +2,18 @@
 #include "exec.h"
 #include "repack.h"
 
+/* 0 up to the first separator of the row's sequence and with it, 1 behind. */
+static int32_t segment_of(const ei_batch *batch, int32_t row, int32_t separator) {
+    for (int32_t i = row - 1; i >= 0 && batch->sequences[i] == batch->sequences[row]; i--)
+        if (batch->tokens[i] == separator) return 1;
+    return 0;
+}
+
 static void embed_row(ei_exec *e, const ei_op *op, int32_t row) {
     const ei_weight *w = &e->weights.at[op->weight[0]];
     float *y = row_of(e, op->out[0], row);
-    const int32_t ids[] = {e->batch->tokens[row], e->batch->positions[row], op->dim[0]};
+    int32_t segment = op->fn == 3 ? segment_of(e->batch, row, op->dim[0]) : 0;
+    const int32_t ids[] = {e->batch->tokens[row], e->batch->positions[row], op->dim[0], segment};
     size_t row_bytes = ei_row_bytes(w->format, w->n_columns);
     ei_decode_row(w->format, w->file + (size_t)ids[op->fn] * row_bytes, w->n_columns, y);
     if (op->scale != 1.0f) e->kernels->scale(y, op->scale, 0.0f, y, w->n_columns);

@@ -104,12 +104,13 @@ class Builder:
         *,
         ids: EmbedIds = "tokens",
         row: int = 0,
+        separator: int = 0,
         scale: float = 1.0,
     ) -> Value:
-        """Look the step's tokens, or their positions, up in a table, or one row for all."""
+        """Look tokens up in a table, or their positions or segments, or one row for all."""
         out = self.value(width, Rows.TOKENS)
         table = WeightRef(f"{name}.weight", (n_rows, width), Use.TABLE)
-        self._emit(ops.Embed(table, out, ids, row, scale))
+        self._emit(ops.Embed(table, out, ids, row, scale, separator))
         return out
 
     def rms_norm(

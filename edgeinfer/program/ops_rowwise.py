@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, get_args
 from edgeinfer.program.op import Op
 from edgeinfer.program.values import Rows, Value, WeightRef
 
-EmbedIds = Literal["tokens", "pos", "row"]
+EmbedIds = Literal["tokens", "pos", "row", "segments"]
 PoolKind = Literal["mean", "cls", "last"]
 Fn = Literal["silu", "gelu_tanh", "gelu_erf", "relu", "relu2", "sigmoid", "tanh", "softplus"]
 GatedFn = Literal[Fn, "swiglu_oai"]
@@ -18,6 +18,7 @@ FUNCTIONS: tuple[Fn, ...] = get_args(Fn)
 class Embed(Op):
     """out = scale * table[id], where id is the token, its position, or the fixed `row`.
 
+    Or its segment: 0 up to the first token `separator` of its sequence and with it, 1 behind.
     A token or position at or beyond the table's rows is an error.
     """
 
@@ -27,6 +28,7 @@ class Embed(Op):
     ids: EmbedIds = "tokens"
     row: int = 0
     scale: float = 1.0
+    separator: int = 0
 
     def __post_init__(self) -> None:
         self.need_choice("ids", self.ids, EmbedIds)
@@ -35,6 +37,9 @@ class Embed(Op):
         self.need(len(self.table.shape) == 2, "shape of table", self.table.shape, "2 dimensions")
         n_rows, width = self.table.shape
         self.need(0 <= self.row < n_rows, "row", self.row, f"0 to {n_rows - 1}")
+        self.need(self.separator >= 0, "separator", self.separator, "a token")
+        if self.ids == "segments":
+            self.need(n_rows >= 2, "rows of table", n_rows, "2 or more")
         self.need_width("out", self.out, width)
         self.need(self.out.rows is Rows.TOKENS, "rows of out", self.out.rows.value, "T")
 

@@ -135,7 +135,8 @@ class Program:
         """Whether every step must hold its sequences from their first token to their last."""
         ahead = any(op.reach[1] != 0 for op in self.attentions())
         pools = any(isinstance(op, Pool) for op in self.ops)
-        return ahead or pools or any(kv.kind == "step" for kv in self.kvs)
+        counts = any(isinstance(op, Embed) and op.ids == "segments" for op in self.ops)
+        return ahead or pools or counts or any(kv.kind == "step" for kv in self.kvs)
 
     @property
     def n_positions(self) -> int | None:

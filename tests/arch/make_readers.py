@@ -25,10 +25,11 @@ def make_reader(row: Reader, folder: Path) -> None:
     if row.pooling:
         save_modules(row, folder, matrices)
     tokens = torch.randint(N_SPECIAL, N_VOCAB, (N_LONG + N_SHORT,))
+    tokens[list(row.separators)] = row.config.get("sep_token_id", 0)
     rows, results = [], []
     for part in (tokens[:N_LONG], tokens[N_LONG:]):
         with torch.no_grad():
-            output = model(part[None])
+            output = model(part[None], **types(row, part))
         if not row.pooling:
             results.append(output.logits[0])
             continue
@@ -57,6 +58,14 @@ def made(row: Reader) -> Any:
             else:
                 parameter.copy_(noise * parameter.shape[-1] ** -0.5)
     return model
+
+
+def types(row: Reader, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the types of a pair's tokens, as its tokenizer makes them."""
+    if not row.separators:
+        return {}
+    ends = (tokens == row.config["sep_token_id"]).cumsum(0)
+    return {"token_type_ids": (ends.roll(1) * (torch.arange(len(tokens)) > 0)).clamp(max=1)[None]}
 
 
 def sizes(row: Reader) -> list[tuple[int, int]]:

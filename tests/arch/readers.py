@@ -28,7 +28,7 @@ class Reader:
     `config` replaces or adds to SIZES. `pooling` is what sentence-transformers' modules say, which
     the folder gets, `dense` the sizes of the matrices among them. Classes that give scores have
     none. `peer` tells how much of the largest magnitude llama.cpp may be off, None where it
-    computes something else.
+    computes something else. `separators` are the places of tokens that end a text of a pair.
     """
 
     arch: str
@@ -37,6 +37,7 @@ class Reader:
     pooling: str = ""
     dense: tuple[int, ...] = ()
     peer: float | None = 1e-4
+    separators: tuple[int, ...] = ()
 
 
 TANH = 1e-3  # llama.cpp has the GELU by tanh, from a table in 16 bits
@@ -56,6 +57,13 @@ READERS: dict[str, Reader] = {
     "bert, mean": Reader("bert", "BertModel", pooling="mean", peer=TANH),
     "bert, first": Reader("bert", "BertModel", pooling="cls", peer=TANH),
     "bert, scores": Reader("bert", "BertForSequenceClassification", {"num_labels": 3}, peer=TANH),
+    "bert, scores of pairs": Reader(
+        "bert",
+        "BertForSequenceClassification",
+        {"num_labels": 1, "sep_token_id": 30},
+        peer=None,  # its tokens are all of the first type
+        separators=(10, 60, N_LONG + 5),
+    ),
     "roberta": Reader("bert", "RobertaModel", SHIFTED, "mean", peer=TANH),
     "xlm-roberta, scores": Reader(
         "bert",

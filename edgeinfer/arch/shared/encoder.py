@@ -5,21 +5,37 @@ from collections.abc import Sequence
 from edgeinfer.arch.shared.blocks import Heads, gqa_block, head, selects_rows
 from edgeinfer.arch.shared.decoder import Mlp
 from edgeinfer.arch.shared.hyper import Hyper
+from edgeinfer.loader.metadata import Metadata
 from edgeinfer.program.builder import Builder
+
+SEPARATOR = "tokenizer.ggml.seperator_token_id"  # as files spell it
 
 
 def encoder(
-    b: Builder, hp: Hyper, plan: Sequence[Heads], mlp: Mlp, *, positions: bool = False
+    b: Builder,
+    m: Metadata,
+    hp: Hyper,
+    plan: Sequence[Heads],
+    mlp: Mlp,
+    *,
+    positions: bool = False,
 ) -> None:
     """Write an encoder whose layers attend and apply an MLP; each sum is normalized.
 
-    `plan` has the heads of each layer; `positions` adds embeddings of the tokens' positions. All
-    tokens are of the first type, where the file knows types.
+    `plan` has the heads of each layer; `positions` adds embeddings of the tokens' positions. Where
+    the file knows types of tokens, all are of the first; of a pair of texts to give scores of, the
+    second text is of the second type.
     """
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd)
     if b.has("token_types.weight"):
         n_types = b.tensors["token_types.weight"].shape[0]
-        x = b.add(x, b.embed("token_types", n_types, hp.n_embd, ids="row"))
+        separator = m.integer(SEPARATOR, None, least=0, most=hp.n_vocab - 1)
+        is_of_pairs = hp.reading is not None and hp.reading.pooling == "rank" and n_types > 1
+        if is_of_pairs and separator is not None:
+            types = b.embed("token_types", n_types, hp.n_embd, ids="segments", separator=separator)
+        else:
+            types = b.embed("token_types", n_types, hp.n_embd, ids="row")
+        x = b.add(x, types)
     if positions:
         x = b.add(x, b.embed("position_embd", hp.n_ctx_train, hp.n_embd, ids="pos"))
     x = b.layer_norm(x, "token_embd_norm", hp.eps)

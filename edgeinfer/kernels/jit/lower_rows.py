@@ -5,6 +5,7 @@ import numpy as np
 from edgeinfer.kernels.jit import rows
 from edgeinfer.kernels.jit.source import Run, Source, refuse
 from edgeinfer.kernels.jit.step import Step
+from edgeinfer.kernels.segments import segments
 from edgeinfer.program import ops
 from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Rows, Value
@@ -16,8 +17,13 @@ def embed(op: ops.Embed, source: Source) -> Run:
 
     def run(step: Step) -> None:
         batch = step.batch
-        one = np.full(len(batch.tokens), op.row, np.int32)
-        found = decode(table, {"tokens": batch.tokens, "pos": batch.positions, "row": one}[op.ids])
+        ids = {
+            "tokens": batch.tokens,
+            "pos": batch.positions,
+            "row": np.full(len(batch.tokens), op.row, np.int32),
+            "segments": segments(batch, op.separator),
+        }[op.ids]
+        found = decode(table, ids)
         if by != 1:
             found *= by
         out[: len(found)] = found

@@ -23,14 +23,14 @@ MOST_PIECES = 3  # the outputs of one `ei_op`
 
 
 def embed(lowering: Lowering, i: int, op: Embed) -> None:
-    """Lower a lookup: of the tokens' rows, of their positions', of one row for all."""
+    """Lower a lookup: of the tokens' rows, of their positions' or segments', of one for all."""
     lowering.emit(
         Instruction(
             Kind.EMBED,
             op.out.rows,
             outputs=(lowering.buffer(op.out),),
             weights=(op.table.name,),
-            dims=(op.row,),
+            dims=(op.separator if op.ids == "segments" else op.row,),
             scalars={"fn": IDS.index(op.ids), "scale": op.scale},
         )
     )

@@ -14,6 +14,7 @@ from edgeinfer.kernels.reference.attention import Terms, attend
 from edgeinfer.kernels.reference.routing import route
 from edgeinfer.kernels.reference.step import Kernel, KvPages, Run, Step
 from edgeinfer.kernels.reference.weights import Weights
+from edgeinfer.kernels.segments import segments
 from edgeinfer.program import ops
 from edgeinfer.program.program import Program
 from edgeinfer.program.states import Conv, Delta, Recurrent, Ssm
@@ -51,6 +52,7 @@ def _(op: ops.Embed, source: Source) -> Kernel:
             "tokens": step.batch.tokens,
             "pos": step.batch.positions,
             "row": np.full(len(step.batch.tokens), op.row, np.int32),
+            "segments": segments(step.batch, op.separator),
         }[op.ids]
         if ids.max() >= n_rows:
             found = int(ids.max())

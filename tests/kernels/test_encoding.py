@@ -94,6 +94,25 @@ def test_positions_and_types_are_looked_up(backend: Any) -> None:
     assert (found == tokens[ids] + positions[61:64] * np.float32(3) + types[2]).all()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_second_text_of_a_pair_begins_behind_the_first_separator(backend: Any) -> None:
+    _, tensors = embedded()
+    b = Builder("test", tensors)
+    x = b.embed("token_types", 3, WIDTH, ids="segments", separator=9)
+    b.output("embedding", b.rows(x), pooling="none")
+    executable = backend.compile(b.finish(Sizes()), tensors, LIMITS)
+    batch = Batch(
+        tokens=np.array([4, 9, 5, 9, 6, 5, 5, 9, 9], np.int32),
+        positions=np.array([0, 1, 2, 3, 4, 0, 1, 0, 1], np.int32),
+        sequences=np.array([0, 0, 0, 0, 0, 1, 1, 2, 2], np.int32),
+        page_tables=np.array([[0], [1], [2]], np.int32),
+        wanted=np.arange(9, dtype=np.int32),
+    )
+    found = executable.run(batch).copy()
+    executable.close()
+    assert (found == TABLES["token_types.weight"][[0, 0, 1, 1, 1, 0, 0, 0, 1]]).all()
+
+
 def test_a_program_serves_no_position_without_a_row() -> None:
     with pytest.raises(InvalidParameterError, match=r"n_ctx: found 65 \(need at most 64\)"):
         embedded(N_CTX + 1)

@@ -76,6 +76,8 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("embed", {"scale": float("nan")}),
     ("embed", {"ids": "row", "row": 97}),
     ("embed", {"ids": "column"}),
+    ("embed", {"ids": "segments", "separator": -1}),
+    ("embed", {"ids": "segments", "table": weight(1, 24)}),
     ("embed", {"out": value(0, 24, R)}),
     ("rows", {"x": value(0, 24, R)}),
     ("rows", {"out": Y}),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.convert.config import FULL, SLIDING, Config
+from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.metadata import REQUIRED
 from edgeinfer.loader.strings import StringArray
 from edgeinfer.program.program import POOLINGS, Pooling
@@ -95,8 +96,11 @@ def pooling_key(pooling: Pooling) -> Entry:
 
 def score_keys(c: Config, pooling: Pooling) -> Keys:
     """Return the keys of a model that gives scores of each sequence, from what is pooled."""
-    named = c.raw.get("id2label")
-    labels = [str(named[key]) for key in sorted(named, key=int)] if named else ["LABEL_0"]
+    named = c.raw.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    found = [named.get(str(i)) for i in range(len(named))] if isinstance(named, dict) else []
+    labels = [label for label in found if isinstance(label, str)]
+    if not labels or len(labels) < len(found):
+        raise c.error("id2label", f"{quote(str(named))} (need a label for each of 0, 1, ...)")
     return [
         pooling_key("rank"),
         u32(".classifier.pooling_type", POOLINGS.index(pooling)),

@@ -4,6 +4,7 @@ In goes the folder, out come the keys and tensors of the GGUF file. What a file 
 refused; that vectors are normalized in the end is left to whoever reads the file.
 """
 
+import re
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ MODES: dict[str, Pooling] = {
 MODE = "pooling_mode"
 IDENTITY = "torch.nn.modules.linear.Identity"
 DENSE = ("dense_2", "dense_3")
+FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,9 @@ def _modules(folder: Path, opened: ExitStack) -> Modules:
 
 
 def _inside(folder: Path, module: Object, where: str) -> Path:
-    path = str(module.get("path"))
-    if not path or path in (".", "..") or "/" in path or "\\" in path:
-        raise ModelFormatError(f"{where}: path: found {quote(path)} (need a folder's name)")
+    path = module.get("path")
+    if not isinstance(path, str) or FOLDER.fullmatch(path) is None:
+        raise ModelFormatError(f"{where}: path: found {quote(str(path))} (need a folder's name)")
     return folder / path
 
 

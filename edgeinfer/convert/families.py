@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgeinfer.convert import gemma4, granite
+from edgeinfer.convert import deepseek2, gemma4, granite
 from edgeinfer.convert.config import SLIDING, Config
 from edgeinfer.convert.delta_net import (
     CHANGES,
@@ -253,6 +253,12 @@ _QWEN35 = Family(
 _QWEN35MOE = replace(
     _QWEN35, arch="qwen35moe", keys=delta_net_moe_keys, splits=(("ffn_gate_up_exps", gate_up),)
 )
+_DEEPSEEK = Family(
+    "deepseek2",
+    deepseek2.deepseek_v2_keys,
+    renames=deepseek2.RENAMES,
+    splits=(("attn_kv_b", deepseek2.keys_and_values),),
+)
 _GEMMA3 = Family(
     "gemma3",
     gemma3_keys,
@@ -272,6 +278,10 @@ _MISTRAL3 = Family("mistral3", _mistral3, renames=TEXT_PREFIX, changes=PAIRED, l
 
 FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "Cohere2ForCausalLM": Family("cohere2", _cohere2),
+    "DeepseekV2ForCausalLM": _DEEPSEEK,
+    "DeepseekV3ForCausalLM": replace(
+        _DEEPSEEK, keys=deepseek2.deepseek_v3_keys, left_out=deepseek2.NEXT_TOKENS
+    ),
     "Gemma2ForCausalLM": Family("gemma2", gemma2_keys, changes=(("*norm", plus_one),)),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,

@@ -116,7 +116,7 @@ def gives_scores(keys: Keys) -> bool:
 def expert_keys(c: Config, *, n_ff: int, n_used: str = "num_experts_per_tok") -> Keys:
     """Return the keys of a mixture of experts; `n_used` names how many each token gets."""
     # transformers renames the one to the other when it saves some models.
-    names = ("num_experts", "num_local_experts")
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
     name = next((name for name in names if name in c.values), names[0])
     n_experts = c.values.integer(name, least=1)
     return [

@@ -107,15 +107,20 @@ def _longrope(c: Config, rope: Rope) -> Keys:
     ]
 
 
-def _yarn(c: Config, rope: Rope) -> Keys:
+def yarn_keys(c: Config, rope: Rope) -> Keys:
+    """Return the keys of YaRN, without what it multiplies cosines and sines by."""
     values = rope.values
-    keys = [
+    return [
         text(".rope.scaling.type", "yarn"),
         f32(".rope.scaling.factor", values.number("factor", above=0.0)),
         u32(".rope.scaling.original_context_length", original_length(c, rope)),
         f32(".rope.scaling.yarn_beta_fast", values.number("beta_fast", 32.0, above=0.0)),
         f32(".rope.scaling.yarn_beta_slow", values.number("beta_slow", 1.0, above=0.0)),
     ]
+
+
+def _yarn(c: Config, rope: Rope) -> Keys:
+    values, keys = rope.values, yarn_keys(c, rope)
     factor = values.number("attention_factor", None, above=0.0)
     mscale, mscale_all = (values.number(name, 0.0) for name in ("mscale", "mscale_all_dim"))
     if factor is not None:

@@ -60,7 +60,8 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *              c0 is one number), then softcapped
  *   SPLIT      v.out0..2 = the columns of each of the heads[0] groups of v.in0, in order from dim[0] on; of all groups
  *              together
- *   ROUTE      v.out0 = the weights of the experts chosen by the logits v.in0 (c0 bias, c1 scale); fills the routing
+ *   ROUTE      v.out0 = the weights of the experts chosen by the logits v.in0 (c0 bias, c1 scale); fills the routing.
+ *              Without logits every row has every expert, in order, and no weights
  *   EXPERT_ACTS     acts_out = quantized v.in0, which has one row a slot
  *   EXPERTS_GATED   per slot: h = fn(w0 * x + c0) [* (w1 * x + c1)]; acts_out = quantized h. w1 = w0: one matrix holds
  *                   the rows of both
@@ -77,6 +78,8 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   POOL       v.out0 = of the rows of each sequence in v.in0: fn 0, their sum in order, times 1 / their
  *              number; 1, the first; 2, the last
  *   SOFTMAX    v.out0 = the softmax of v.in0
+ *   CONCAT     v.out0 = for each of heads[0] groups the next dim[i] columns of v.in0..2, one behind the other; an input
+ *              of so many columns in all gives them to every group
  * In the ops of experts x is acts_in, already in the routing's order, or `gathered` from it, one row for all slots.
  * CONV, SCAN and DELTA go through the rows of each sequence in order and keep a state, whose sizes are those of a head;
  * ops/recurrence_template.h is their law.
@@ -107,6 +110,7 @@ enum {
     EI_OP_LAYER_NORM,
     EI_OP_POOL,
     EI_OP_SOFTMAX,
+    EI_OP_CONCAT,
     EI_N_OPS
 };
 

@@ -90,6 +90,10 @@ static void route_row(const ei_exec *e, const ei_op *op, ei_routed *r, int32_t r
     const float *bias = vector_of(e, op->vec[0]);
     route_scratch s = scratch_of(r, thread);
     int32_t *ids = r->ids + (size_t)row * (size_t)how->n_used;
+    if (op->in[0] < 0) {
+        for (int32_t i = 0; i < how->n_used; i++) ids[i] = i;
+        return;
+    }
     score_experts(e, how, row_of(e, op->in[0], row), s.p);
     for (int32_t i = 0; i < how->n_experts; i++) s.choice[i] = bias ? s.p[i] + bias[i] : s.p[i];
     choose(how, s.choice, &s, ids);

@@ -36,6 +36,16 @@ static void split_row(ei_exec *e, const ei_op *op, int32_t row) {
     }
 }
 
+static void concat_row(ei_exec *e, const ei_op *op, int32_t row) {
+    float *y = row_of(e, op->out[0], row);
+    for (int32_t group = 0; group < op->heads[0]; group++)
+        for (int i = 0; i < 3 && op->in[i] >= 0; i++) {
+            int32_t n = op->dim[i], at = e->values.at[op->in[i]].width == n ? 0 : group * n;
+            memcpy(y, row_of(e, op->in[i], row) + at, (size_t)n * sizeof *y);
+            y += n;
+        }
+}
+
 static void leave_acts(ei_exec *e, const ei_op *op, int32_t row, const float *x) {
     if (op->acts_out >= 0) e->kernels->quantize(x, row, &e->acts.at[op->acts_out].acts);
 }
@@ -167,6 +177,7 @@ static void rows_chunk(void *context, const void *op_, int32_t chunk, int32_t th
                                                         : op->kind == EI_OP_NORM       ? norm_row
                                                         : op->kind == EI_OP_HEADS      ? heads_row
                                                         : op->kind == EI_OP_LAYER_NORM ? layer_norm_row
+                                                        : op->kind == EI_OP_CONCAT     ? concat_row
                                                         : op->kind == EI_OP_POOL       ? pool_row
                                                                                        : elementwise_row;
     int32_t last = min_i32((chunk + 1) * EI_TILE, rows_of(e, op->rows));

@@ -20,7 +20,7 @@ gets them there too. A router's choices must not flip either.
 
 from collections.abc import Callable
 
-from edgeinfer.program.ops import Embed, ExpertLinear, Linear
+from edgeinfer.program.ops import Embed, ExpertLinear, HeadLinear, Linear
 from edgeinfer.program.program import Program
 
 FINE = "fine"  # what `Limits.activations` may say besides "auto"
@@ -44,7 +44,7 @@ def _weights_met(program: Program) -> int:
     tables = {op.table.name for op in program.ops if isinstance(op, Embed)}
     n = 0
     for op in program.ops:
-        if isinstance(op, Linear) and op.weight.name not in tables:
+        if isinstance(op, Linear | HeadLinear) and op.weight.name not in tables:
             n += op.weight.size
         elif isinstance(op, ExpertLinear):
             n += op.weight.size // op.weight.shape[0] * op.ids.width

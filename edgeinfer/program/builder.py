@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeinfer.program import ops
 from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
-from edgeinfer.program.ops_routing import Score
+from edgeinfer.program.ops_routing import ONE_GROUP, Groups, Score
 from edgeinfer.program.ops_rowwise import EmbedIds, PoolKind
 from edgeinfer.program.program import Constant, Pooling, Program
 from edgeinfer.program.rope import RopeTable
@@ -158,6 +158,13 @@ class Builder:
         self._emit(ops.Linear(x, weight, out, bias, scale))
         return out
 
+    def head_linear(self, x: Value, name: str, width: int, heads: int) -> Value:
+        """Multiply each head by a matrix of its own, to `width` elements of each."""
+        weight = WeightRef(f"{name}.weight", (heads, width, x.width // heads), Use.MATRIX)
+        out = self.value(heads * width, x.rows)
+        self._emit(ops.HeadLinear(x, weight, out))
+        return out
+
     def rope(self, x: Value, table: RopeTable, heads: int, *, pairing: Pairing) -> Value:
         """Rotate each head by its token's position."""
         inv_freq = self.constant(table.name, table.inv_freq)
@@ -170,6 +177,16 @@ class Builder:
         outs = tuple(self.value(size * groups, x.rows) for size in sizes)
         self._emit(ops.Split(x, outs, sizes, groups))
         return outs
+
+    def concat(self, *xs: Value, groups: int = 1, repeat: tuple[bool, ...] = ()) -> Value:
+        """Join the groups of several values; those to `repeat` are one group, for every one."""
+        repeat = repeat or (False,) * len(xs)
+        widths = (
+            x.width * groups if again else x.width for x, again in zip(xs, repeat, strict=True)
+        )
+        out = self.value(sum(widths), xs[0].rows)
+        self._emit(ops.Concat(xs, out, repeat, groups))
+        return out
 
     def kv_store(self, k: Value, v: Value | None, kv: int) -> None:
         """Append keys to a KV, and values where they are no prefix of the keys."""
@@ -295,12 +312,25 @@ class Builder:
         norm_eps: float = 0.0,
         by: float = 1.0,
         bias: WeightRef | None = None,
+        groups: Groups = ONE_GROUP,
     ) -> tuple[Value, Value]:
         """Choose experts; return their ids and weights."""
         ids = self.value(n_used, logits.rows, is_ids=True)
         w = self.value(n_used, logits.rows)
         self._emit(
-            ops.Route(logits, ids, w, bias, score=score, norm=norm, norm_eps=norm_eps, by=by)
+            ops.Route(
+                logits,
+                ids,
+                w,
+                bias,
+                score=score,
+                norm=norm,
+                norm_eps=norm_eps,
+                by=by,
+                groups=groups.n,
+                groups_used=groups.n_used,
+                group_score=groups.score,
+            )
         )
         return ids, w
 

@@ -10,6 +10,18 @@ Score = Literal["softmax", "sigmoid", "softmax_topk", "sqrt_softplus"]
 GroupScore = Literal["max", "top2"]
 
 
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How many groups experts are in, of how many the best may be chosen, and what is best."""
+
+    n: int = 1
+    n_used: int = 1
+    score: GroupScore = "top2"
+
+
+ONE_GROUP = Groups()
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Route(Op):
     """Choose k of E experts for each row, and their weights.

@@ -74,6 +74,20 @@ DELTA: dict[str, Any] = {
     "rope_parameters": rope(theta=30000.0, partial_rotary_factor=0.5, mrope_section=[2, 2, 2]),
 }
 
+DEEPSEEK: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 40,
+    "routed_scaling_factor": 2.5,
+}
 GRANITE: dict[str, Any] = {
     "attention_multiplier": 0.1,
     "embedding_multiplier": 3.0,
@@ -202,6 +216,42 @@ ROWS: dict[str, Row] = {
             "attn_logit_softcapping": 5.0,
             "final_logit_softcapping": 3.0,
             "rope_parameters": rope(),
+        },
+    ),
+    "deepseek2, lite": Row(
+        "deepseek2",
+        "DeepseekV2",
+        DEEPSEEK
+        | {
+            "q_lora_rank": None,
+            "first_k_dense_replace": 0,
+            "topk_method": "greedy",
+            "routed_scaling_factor": 1.0,
+            "rope_parameters": rope(),
+        },
+        peer=False,  # it knows a model without a rank of queries by its 26 or 27 layers
+    ),
+    "deepseek2, groups by their best": Row(
+        "deepseek2",
+        "DeepseekV2",
+        DEEPSEEK
+        | {
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "rope_parameters": rope("yarn", **YARN, mscale=0.9, mscale_all_dim=0.5),
+        },
+        peer=False,  # it scores groups by their best two
+    ),
+    "deepseek2, groups by two": Row(
+        "deepseek2",
+        "DeepseekV3",
+        DEEPSEEK
+        | {
+            "n_group": 4,
+            "topk_group": 2,
+            "norm_topk_prob": True,
+            "rope_parameters": rope("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0),
         },
     ),
     "qwen2": Row("qwen2", "Qwen2", {"rope_parameters": rope("yarn", **YARN)}),

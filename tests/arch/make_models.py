@@ -54,7 +54,7 @@ def made(row: Row) -> Any:
             else:
                 parameter.copy_(noise * parameter.shape[-1] ** -0.5)
         for name, buffer in model.named_buffers():
-            if name.endswith(("expert_bias", "layer_scalar")):
+            if name.endswith(("expert_bias", "layer_scalar", "correction_bias")):
                 buffer.add_(0.3 * torch.randn_like(buffer))
     return model
 

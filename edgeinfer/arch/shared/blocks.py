@@ -8,7 +8,7 @@ from edgeinfer.arch.shared.pooling import give
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.ops import Fn, GatedFn
 from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
-from edgeinfer.program.ops_routing import Score
+from edgeinfer.program.ops_routing import ONE_GROUP, Groups, Score
 from edgeinfer.program.rope import RopeTable
 from edgeinfer.program.values import Use, Value, WeightRef
 
@@ -75,6 +75,7 @@ class Experts:
     score: Score = "softmax"
     norm: bool = True
     norm_eps: float = 0.0
+    groups: Groups = ONE_GROUP
 
 
 def qkv(b: Builder, x: Value, layer: str, heads: Heads) -> tuple[Value, Value, Value]:
@@ -185,6 +186,7 @@ def moe_block(
         norm_eps=experts.norm_eps,
         by=experts.by,
         bias=b.optional(f"{layer}.exp_probs_b.bias", (n,)),
+        groups=experts.groups,
     )
     if b.has(f"{layer}.ffn_gate_up_exps.weight"):
         both = b.expert_linear(x, ids, f"{layer}.ffn_gate_up_exps", (n, 2 * n_ff, x.width))

@@ -42,10 +42,12 @@ def scaled_table(
     n_rot: int,
     *,
     truncate: bool = True,
+    mscale: float | None = None,
 ) -> RopeTable:
     """Return the table of `rope.freq_base` with the scaling the file names, or brings as tensors.
 
-    `truncate` rounds the ends of YaRN's ramp to whole dimensions.
+    `truncate` rounds the ends of YaRN's ramp to whole dimensions. `mscale` is what YaRN multiplies
+    cosines and sines by where the file does not say; None for what its paper has.
 
     Raises UnsupportedModelError for a scaling type it does not know.
     """
@@ -62,18 +64,20 @@ def scaled_table(
         legacy = m.number(".rope.scale_linear", 1.0, above=0.0)
         return rope.linear(table, m.number(".rope.scaling.factor", legacy, least=0.0) or 1.0)
     if kind == "yarn":
-        return _yarn(m, table, hp, truncate)
+        return _yarn(m, table, hp, truncate, mscale)
     if kind == "longrope" or "rope_factors_long.weight" in tensors:
         return _longrope(m, tensors, table, hp)
     return table
 
 
-def _yarn(m: Metadata, table: RopeTable, hp: Hyper, truncate: bool) -> RopeTable:
+def _yarn(
+    m: Metadata, table: RopeTable, hp: Hyper, truncate: bool, mscale: float | None
+) -> RopeTable:
     factor = m.number(".rope.scaling.factor", above=0.0)
-    multiplier = m.number(".rope.scaling.yarn_log_multiplier", 0.0, least=0.0)
-    mscale = rope.yarn_mscale(factor)
-    if multiplier > 0.0:
-        mscale /= rope.yarn_mscale(factor, multiplier)
+    if mscale is None:
+        multiplier = m.number(".rope.scaling.yarn_log_multiplier", 0.0, least=0.0)
+        mscale = rope.yarn_mscale(factor)
+        mscale /= rope.yarn_mscale(factor, multiplier) if multiplier > 0.0 else 1.0
     return rope.yarn(
         table,
         theta=m.number(".rope.freq_base", 10000.0, above=1.0),

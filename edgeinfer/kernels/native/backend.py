@@ -321,16 +321,15 @@ class _Build:
 
     def _routing(self, routing: Routing) -> int:
         if id(routing) not in self._routings:
-            op = routing.route
             how = self.ffi.new("ei_routing *")
-            how.n_experts, how.n_used = op.logits.width, op.ids.width
-            how.score, how.norm = SCORES.index(op.score), op.norm
-            how.groups, how.groups_used, how.top2 = (
-                op.groups,
-                op.groups_used,
-                op.group_score == "top2",
-            )
-            how.norm_eps, how.norm_min, how.by = op.norm_eps, op.norm_min, op.by
+            how.n_experts, how.n_used = routing.n_experts, routing.n_used
+            how.groups = how.groups_used = 1
+            op = routing.route
+            if op is not None:
+                how.score, how.norm = SCORES.index(op.score), op.norm
+                how.groups, how.groups_used = op.groups, op.groups_used
+                how.top2 = op.group_score == "top2"
+                how.norm_eps, how.norm_min, how.by = op.norm_eps, op.norm_min, op.by
             self._routings[id(routing)] = self._added(self.lib.ei_exec_add_routing(self.exec, how))
         return self._routings[id(routing)]
 

@@ -46,6 +46,7 @@ class Kind(IntEnum):
     LAYER_NORM = 22
     POOL = 23
     SOFTMAX = 24
+    CONCAT = 25
 
 
 # Numbered as in csrc/edgeinfer.h.
@@ -91,9 +92,14 @@ class Rotation:
 
 @dataclass(eq=False, slots=True)
 class Routing:
-    """One choice of experts; the C executor keeps which expert got which rows."""
+    """One choice of experts; the C executor keeps which expert got which rows.
 
-    route: Route
+    Without a route every row gets all of them, as heads with matrices of their own are run.
+    """
+
+    n_experts: int
+    n_used: int
+    route: Route | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgeinfer.kernels.native.instructions import BLOCK, Acts, Buffer, Instruction, Kind
 from edgeinfer.kernels.native.lower_rows import gate_scalars
 from edgeinfer.kernels.native.lowering import Lowering
-from edgeinfer.program.ops import Act, Add, Combine, ExpertLinear, Gated, Route, Split
+from edgeinfer.program.ops import Act, Add, Combine, ExpertLinear, Gated, HeadLinear, Route, Split
 from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Value, WeightRef
 
@@ -53,6 +53,35 @@ def expert_linear(lowering: Lowering, i: int, op: ExpertLinear) -> None:
             routing=lowering.routing(op.ids),
             weights=(op.weight.name,),
             vectors=(_name(op.bias), _name(op.scale)),
+        )
+    )
+
+
+def head_linear(lowering: Lowering, i: int, op: HeadLinear) -> None:
+    """Lower heads with a matrix each: experts that every row gets, with an input for each."""
+    n_heads, _, n_in = op.weight.shape
+    routing = lowering.every_head(op.x.rows, n_heads)
+    acts = Acts(n_in, op.x.rows, n_heads)
+    lowering.add_form(acts, op.weight)
+    lowering.observe(op.x, op.weight, routing)
+    lowering.emit(
+        Instruction(
+            Kind.EXPERT_ACTS,
+            op.x.rows,
+            inputs=(lowering.buffer(op.x),),
+            acts_out=acts,
+            routing=routing,
+        )
+    )
+    lowering.emit(
+        Instruction(
+            Kind.EXPERTS,
+            op.out.rows,
+            outputs=(lowering.buffer(op.out),),
+            acts_in=acts,
+            routing=routing,
+            weights=(op.weight.name,),
+            vectors=(None, None),
         )
     )
 

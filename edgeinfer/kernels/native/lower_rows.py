@@ -7,6 +7,7 @@ from edgeinfer.kernels.native.lowering import Lowering
 from edgeinfer.program.ops import (
     Act,
     Add,
+    Concat,
     Embed,
     Gated,
     Mul,
@@ -19,7 +20,7 @@ from edgeinfer.program.ops import (
 from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Rows, Value, WeightRef
 
-MOST_PIECES = 3  # the outputs of one `ei_op`
+MOST_PIECES = 3  # the outputs of one `ei_op`, and the sizes of inputs
 
 
 def embed(lowering: Lowering, i: int, op: Embed) -> None:
@@ -69,6 +70,27 @@ def split(lowering: Lowering, i: int, op: Split) -> None:
                 dims=(sum(op.sizes[:first]),),
             )
         )
+
+
+def concat(lowering: Lowering, i: int, op: Concat) -> None:
+    """Lower the joining of a few values, group by group."""
+    if len(op.xs) > MOST_PIECES:
+        raise UnsupportedModelError(
+            f"native backend: concat of {len(op.xs)} is not implemented (need {MOST_PIECES})"
+        )
+    lowering.emit(
+        Instruction(
+            Kind.CONCAT,
+            op.out.rows,
+            inputs=tuple(lowering.buffer(x) for x in op.xs),
+            outputs=(lowering.buffer(op.out),),
+            heads=(op.groups,),
+            dims=tuple(
+                x.width if again else x.width // op.groups
+                for x, again in zip(op.xs, op.repeat, strict=True)
+            ),
+        )
+    )
 
 
 def act(lowering: Lowering, i: int, op: Act) -> None:

@@ -7,7 +7,7 @@ from edgeinfer.kernels.native.instructions import ONES, Acts, Buffer, Instructio
 from edgeinfer.kernels.native.uses import Uses
 from edgeinfer.program.ops import ExpertLinear, Linear, RmsNorm, Route
 from edgeinfer.program.program import Program
-from edgeinfer.program.values import Value, WeightRef
+from edgeinfer.program.values import Rows, Value, WeightRef
 from edgeinfer.quant.tensor import Tensor
 
 
@@ -42,6 +42,7 @@ class Lowering:
         self._acts: dict[int, Acts] = {}
         self._slot_acts: dict[int, Acts] = {}
         self._routings: dict[int, Routing] = {}
+        self._head_routings: dict[tuple[Rows, int], Routing] = {}
 
     def emit(self, instruction: Instruction) -> None:
         """Add the next instruction."""
@@ -78,7 +79,7 @@ class Lowering:
         """Declare a value's activations, in the forms its matmuls need."""
         acts = Acts(value.width, value.rows)
         for op in self.multipliers(value):
-            self._add_form(acts, op.weight)
+            self.add_form(acts, op.weight)
         self._acts[value.id] = acts
         return acts
 
@@ -96,7 +97,8 @@ class Lowering:
             or (isinstance(op, ExpertLinear) and op.weight.shape[2] == value.width)
         ]
 
-    def _add_form(self, acts: Acts, weight: WeightRef) -> None:
+    def add_form(self, acts: Acts, weight: WeightRef) -> None:
+        """Declare that activations are to be multiplied by a matrix."""
         if self._tensors[weight.name].format.block_size > 1:
             acts.integers = True
             acts.fine = acts.fine or self._is_fine(weight.name)
@@ -107,8 +109,16 @@ class Lowering:
 
     def new_routing(self, route: Route) -> Routing:
         """Declare the choice that a route makes."""
-        routing = self._routings[route.ids.id] = Routing(route)
+        sizes = (route.logits.width, route.ids.width)
+        routing = self._routings[route.ids.id] = Routing(*sizes, route)
         return routing
+
+    def every_head(self, rows: Rows, n_heads: int) -> Routing:
+        """Return the routing of rows to all of so many matrices, made at its first use."""
+        if (rows, n_heads) not in self._head_routings:
+            routing = self._head_routings[rows, n_heads] = Routing(n_heads, n_heads)
+            self.emit(Instruction(Kind.ROUTE, rows, routing=routing))
+        return self._head_routings[rows, n_heads]
 
     def routing(self, ids: Value) -> Routing:
         """Return the choice that made these ids."""
@@ -119,7 +129,7 @@ class Lowering:
         shared = self.acts(x)
         acts = Acts(x.width, x.rows, n_slots)
         for op in ops:
-            self._add_form(acts, op.weight)
+            self.add_form(acts, op.weight)
         acts.fine = acts.integers and shared.fine
         return acts
 
@@ -133,7 +143,7 @@ class Lowering:
         for i in self.uses.readers(value):
             op = self.uses.ops[i]
             if isinstance(op, ExpertLinear) and op.weight.shape[2] == acts.width:
-                self._add_form(acts, op.weight)
+                self.add_form(acts, op.weight)
         self._slot_acts[value.id] = acts
         return acts
 

@@ -13,9 +13,10 @@ tests/kernels/test_native.py):
 
 Fine activations are words: a multiply meets half as many of them as of bytes, so a prompt's matmul
 takes up to twice as long; a single token is bound by memory and hardly notices. The output is met
-by a prompt's last token alone, so there they cost nothing; attention's matrices are a quarter of
-the time of a prompt. A small model is where rounding flips words and where time is plentiful: it
-gets them there too. A router's choices must not flip either.
+by a prompt's last token alone, and what follows a pooling by one row of each text, so there they
+cost nothing; attention's matrices are a quarter of the time of a prompt. A small model is where
+rounding flips words and where time is plentiful: it gets them there too. A router's choices must
+not flip either.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from edgeinfer.program.ops import Embed, ExpertLinear, HeadLinear, Linear
 from edgeinfer.program.program import Program
 
 FINE = "fine"  # what `Limits.activations` may say besides "auto"
-ALWAYS = {"ffn_gate_inp", "output", "token_embd"}
+ALWAYS = {"ffn_gate_inp", "output", "token_embd", "cls", "dense_2", "dense_3"}
 IF_SMALL = {"attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output"}
 # Weights one token meets in a small model: 1,000 tokens of prompt then take a few seconds on two
 # old cores.

@@ -1,6 +1,6 @@
 """Say what each format costs a model's matrices, and choose so that its file fits a size."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from edgeinfer.loader.fields import padded
@@ -10,7 +10,7 @@ from edgeinfer.quant.tensor import Tensor
 from edgeinfer.quantizing.choices import Chosen
 from edgeinfer.quantizing.copying import Copy
 from edgeinfer.quantizing.encoding import encoder
-from edgeinfer.quantizing.search import LADDER, Fit, Option, fit_bytes, measured, weighed
+from edgeinfer.quantizing.search import LADDER, Fit, Option, Options, fit_bytes, measured, weighed
 from edgeinfer.quantizing.source import SourceRows
 
 # Where the search begins: the best format it may give.
@@ -48,8 +48,6 @@ _NAMED_BY = (
     "Q5_0",
 )
 
-Options = Mapping[str, Sequence[Option]]
-
 
 def noises(copy: Copy, n_threads: int) -> dict[str, list[Option]]:
     """Measure the noise of each format in each tensor that the recipe was free in.
@@ -69,10 +67,10 @@ def noises(copy: Copy, n_threads: int) -> dict[str, list[Option]]:
         return {tensor.name: of for tensor, of in zip(free, found, strict=True)}
 
 
-def usual_costs(noises: Options) -> dict[str, list[Option]]:
+def usual_costs(noise: Options) -> dict[str, list[Option]]:
     """Return what the formats cost where nothing was measured but their noise."""
-    n_layers = 1 + max(map(layer_of, noises), default=0)
-    return {name: weighed(of, _weight(name, n_layers)) for name, of in noises.items()}
+    n_layers = 1 + max(map(layer_of, noise), default=0)
+    return {name: weighed(of, _weight(name, n_layers)) for name, of in noise.items()}
 
 
 def formats_within(copy: Copy, options: Options, most_bytes: int) -> Fit:

@@ -40,6 +40,9 @@ class Option:
     cost: float
 
 
+Options = Mapping[str, Sequence[Option]]  # of each tensor, by name
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
     """A tensor's change to its next smaller format."""
@@ -91,7 +94,7 @@ class Fit:
     cost: float
 
 
-def fit_bytes(options: Mapping[str, Sequence[Option]], most_bytes: int) -> Fit:
+def fit_bytes(options: Options, most_bytes: int) -> Fit:
     """Return formats that together take at most `most_bytes` and cost little.
 
     Raises InvalidParameterError, with the least bytes possible, if none do.
@@ -119,7 +122,7 @@ def fit_bytes(options: Mapping[str, Sequence[Option]], most_bytes: int) -> Fit:
     return _fit(options, chosen)
 
 
-def fit_cost(options: Mapping[str, Sequence[Option]], most_cost: float) -> Fit:
+def fit_cost(options: Options, most_cost: float) -> Fit:
     """Return formats that together cost at most `most_cost` and take few bytes.
 
     Where none cost so little, those that cost the least.
@@ -134,7 +137,7 @@ def fit_cost(options: Mapping[str, Sequence[Option]], most_cost: float) -> Fit:
     return _fit(options, chosen)
 
 
-def _fit(options: Mapping[str, Sequence[Option]], chosen: Mapping[str, int]) -> Fit:
+def _fit(options: Options, chosen: Mapping[str, int]) -> Fit:
     found = {name: options[name][index] for name, index in chosen.items()}
     return Fit(
         {name: option.format for name, option in found.items()},
@@ -143,7 +146,7 @@ def _fit(options: Mapping[str, Sequence[Option]], chosen: Mapping[str, int]) -> 
     )
 
 
-def _steps(options: Mapping[str, Sequence[Option]]) -> list[_Step]:
+def _steps(options: Options) -> list[_Step]:
     """Return every step down, the one that loses least a byte first."""
     steps = []
     for name, of in options.items():

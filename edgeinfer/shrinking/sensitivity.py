@@ -16,7 +16,7 @@ from edgeinfer.quant.roles import layer_of, role_of
 from edgeinfer.quantizing.conversion import converted, pieces_of
 from edgeinfer.quantizing.encoding import encoder
 from edgeinfer.quantizing.job import Job
-from edgeinfer.quantizing.search import Option, weighed
+from edgeinfer.quantizing.search import Option, Options, weighed
 from edgeinfer.quantizing.source import SourceRows
 from edgeinfer.shrinking.meter import Meter, Progress
 from edgeinfer.writer.gguf import TensorPlan, plan, write
@@ -25,28 +25,26 @@ from edgeinfer.writer.workplace import PartFile
 PROBE_NOISE = 2e-3  # at least: that of 4 bits, between what good files and small ones are made of
 PART_ENDS = (0.25, 0.75, 1.0)  # of the layers: most depends on the first and the last ones
 
-Options = Mapping[str, Sequence[Option]]
-
 
 def measured_costs(
-    job: Job, noises: Options, meter: Meter, scratch: Path, progress: Progress
+    job: Job, noise: Options, meter: Meter, scratch: Path, progress: Progress
 ) -> dict[str, list[Option]]:
     """Return what each format costs each matrix, in nats of divergence on the meter's text.
 
     `scratch` is a file that may be written.
     """
     costs: dict[str, list[Option]] = {}
-    groups = groups_of(noises)
+    groups = groups_of(noise)
     for done, names in enumerate(groups):
         progress("trying matrices", done, len(groups))
-        probes = {name: probe_of(noises[name]) for name in names}
-        noise = sum(probe.cost for probe in probes.values())
+        probes = {name: probe_of(noise[name]) for name in names}
+        total = sum(probe.cost for probe in probes.values())
         weight = 0.0
-        if noise > 0:
+        if total > 0:
             formats = {name: probe.format for name, probe in probes.items()}
             with probe_file(job, formats, scratch) as file:
-                weight = meter.divergence_with(file.tensors).kld.value / noise
-        costs |= {name: weighed(noises[name], max(weight, 0.0)) for name in names}
+                weight = meter.divergence_with(file.tensors).kld.value / total
+        costs |= {name: weighed(noise[name], max(weight, 0.0)) for name in names}
     progress("trying matrices", len(groups), len(groups))
     return costs
 

@@ -10,12 +10,12 @@ from edgeinfer.quant.recipe import Recipe, recipe_named
 from edgeinfer.quantizing.copying import Copy, Splitting, check_target
 from edgeinfer.quantizing.goal import START, formats_within, noises, usual_costs
 from edgeinfer.quantizing.job import Job
-from edgeinfer.quantizing.search import Fit, fit_cost
-from edgeinfer.shrinking.bench import Bench, Card, Trial, write
+from edgeinfer.quantizing.search import Fit, Options, fit_cost
+from edgeinfer.shrinking.attempts import Attempt, Attempts, Card, write
 from edgeinfer.shrinking.meter import Meter, Progress
+from edgeinfer.shrinking.narrowing import smallest_within
 from edgeinfer.shrinking.report import QuantizeReport, tensor_reports
-from edgeinfer.shrinking.sensitivity import Options, measured_costs
-from edgeinfer.shrinking.trials import smallest_within
+from edgeinfer.shrinking.sensitivity import measured_costs
 from edgeinfer.writer.entries import Entry
 from edgeinfer.writer.workplace import workplace
 
@@ -106,34 +106,34 @@ class Work:
                 progress=self.progress,
             ) as meter,
         ):
-            bench = Bench(self.job, place, meter, self._card(sample), self.progress)
+            attempts = Attempts(self.job, place, meter, self._card(sample), self.progress)
             if self.goal.recipe is not None:
-                trial, fit = bench.try_out(None), None
+                attempt, fit = attempts.try_out(None), None
             else:
                 noise = noises(start, self.job.n_threads)
                 scratch = place.folder / f"{name}.probe"
                 costs = measured_costs(self.job, noise, meter, scratch, self.progress)
                 if self.dry_run:
-                    fit = self._predicted(bench, costs)
+                    fit = self._predicted(attempts, costs)
                     return self._report(self.job.copy(fit.formats), fit=fit)
-                trial, fit = self._searched(bench, costs)
+                attempt, fit = self._searched(attempts, costs)
             place.publish()
-            return self._report(trial.copy, fit=fit, found=trial.divergence)
+            return self._report(attempt.copy, fit=fit, found=attempt.divergence)
 
-    def _predicted(self, bench: Bench, costs: Options) -> Fit:
+    def _predicted(self, attempts: Attempts, costs: Options) -> Fit:
         if self.goal.max_kld is not None:
             return fit_cost(costs, self.goal.max_kld)
         assert self.goal.max_bytes is not None
-        return formats_within(bench.planned(None), costs, self.goal.max_bytes)
+        return formats_within(attempts.planned(None), costs, self.goal.max_bytes)
 
-    def _searched(self, bench: Bench, costs: Options) -> tuple[Trial, Fit]:
+    def _searched(self, attempts: Attempts, costs: Options) -> tuple[Attempt, Fit]:
         """Return the copy that meets the goal, written and measured, and what it should cost."""
         if self.goal.max_kld is None:
-            fit = self._predicted(bench, costs)
-            return bench.try_out(fit.formats), fit
-        trial, fit = smallest_within(costs, self.goal.max_kld, bench.try_out)
-        bench.restore(trial)
-        return trial, fit
+            fit = self._predicted(attempts, costs)
+            return attempts.try_out(fit.formats), fit
+        attempt, fit = smallest_within(costs, self.goal.max_kld, attempts.try_out)
+        attempts.restore(attempt)
+        return attempt, fit
 
     def _card(self, sample: Sample) -> Card | None:
         if not self.has_report:

@@ -4,38 +4,37 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from edgeinfer.errors import InvalidParameterError
-from edgeinfer.quantizing.search import Fit, Option, fit_cost
-from edgeinfer.shrinking.bench import Trial
+from edgeinfer.quantizing.search import Fit, Options, fit_cost
+from edgeinfer.shrinking.attempts import Attempt
 
-MOST_TRIALS = 8
-NEAR_ENOUGH = 0.95  # of what is allowed: what another trial would save is hardly a hundredth
-SAFETY = 0.98  # of what is allowed: what a trial aims at
+MOST_ATTEMPTS = 8
+NEAR_ENOUGH = 0.95  # of what is allowed: what another attempt would save is hardly a hundredth
+SAFETY = 0.98  # of what is allowed: what an attempt aims at
 LEAST_SLOPE, MOST_SLOPE = 0.3, 3.0  # of what is found over what is predicted, both as logarithms
 
-Options = Mapping[str, Sequence[Option]]
-TryOut = Callable[[Mapping[str, str]], Trial]
+TryOut = Callable[[Mapping[str, str]], Attempt]
 
 
-def smallest_within(costs: Options, max_kld: float, try_out: TryOut) -> tuple[Trial, Fit]:
+def smallest_within(costs: Options, max_kld: float, try_out: TryOut) -> tuple[Attempt, Fit]:
     """Return the smallest copy found whose measured divergence is at most `max_kld`.
 
     The last copy tried need not be the one returned. Raises InvalidParameterError if not even the
     best formats come so near to the source.
     """
-    best: tuple[Trial, Fit] | None = None
+    best: tuple[Attempt, Fit] | None = None
     points: list[tuple[float, float]] = []  # predicted and found
     seen: set[tuple[str, ...]] = set()
     aim = max_kld * SAFETY
-    for _ in range(MOST_TRIALS):
+    for _ in range(MOST_ATTEMPTS):
         fit = fit_cost(costs, aim)
         if (key := tuple(fit.formats.values())) in seen:
             break
         seen.add(key)
-        trial = try_out(fit.formats)
-        found = trial.divergence.kld.value
+        attempt = try_out(fit.formats)
+        found = attempt.divergence.kld.value
         if found <= max_kld:
-            if best is None or trial.copy.n_bytes < best[0].copy.n_bytes:
-                best = trial, fit
+            if best is None or attempt.copy.n_bytes < best[0].copy.n_bytes:
+                best = attempt, fit
             if found >= NEAR_ENOUGH * max_kld:
                 break
         points.append((max(fit.cost, 1e-12), max(found, 1e-12)))
@@ -64,14 +63,14 @@ def next_aim(points: Sequence[tuple[float, float]], max_kld: float) -> float:
     return math.exp(aim)
 
 
-def _best_formats(costs: Options, max_kld: float, try_out: TryOut) -> tuple[Trial, Fit]:
+def _best_formats(costs: Options, max_kld: float, try_out: TryOut) -> tuple[Attempt, Fit]:
     fit = fit_cost(costs, 0.0)
-    trial = try_out(fit.formats)
-    found = trial.divergence.kld.value
+    attempt = try_out(fit.formats)
+    found = attempt.divergence.kld.value
     if found > max_kld:
         formats = ", ".join(sorted(set(fit.formats.values())))
         raise InvalidParameterError(
             f"max kld: the best formats, {formats}, are {found:.3g} from the source (allowed: "
             f"{max_kld:g}); allow more, or keep floats (recipe F16)"
         )
-    return trial, fit
+    return attempt, fit

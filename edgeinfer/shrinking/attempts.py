@@ -18,7 +18,7 @@ Card = Callable[[Divergence], Sequence[Entry]]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Attempt:
     """A copy with some formats, and how far it is from the source."""
 
     assigned: Assigned
@@ -26,7 +26,7 @@ class Trial:
     divergence: Divergence
 
 
-class Bench:
+class Attempts:
     """Where copies are tried: each is written over the one before, and nothing is published."""
 
     def __init__(
@@ -34,24 +34,24 @@ class Bench:
     ) -> None:
         self.meter = meter
         self._job, self._place, self._card, self._progress = job, place, card, progress
-        self._written: Trial | None = None
+        self._written: Attempt | None = None
 
-    def try_out(self, assigned: Assigned) -> Trial:
+    def try_out(self, assigned: Assigned) -> Attempt:
         """Write the copy with these formats, and measure it."""
         copy = self.planned(assigned)
         write(self._job, self._place, copy, self._progress)
         path = self._place.folder / self._place.targets.names[0]
         found = self.meter.divergence_of(path, self._progress)
         rewrite_heads(self._place, copy.plans, self.planned(assigned, found).plans)
-        self._written = Trial(assigned, copy, found)
+        self._written = Attempt(assigned, copy, found)
         return self._written
 
-    def restore(self, trial: Trial) -> None:
-        """Have the file of an earlier trial: the same bytes again, which need no measuring."""
-        if trial is not self._written:
-            copy = self.planned(trial.assigned, trial.divergence)
+    def restore(self, attempt: Attempt) -> None:
+        """Have the file of an earlier attempt: the same bytes again, which need no measuring."""
+        if attempt is not self._written:
+            copy = self.planned(attempt.assigned, attempt.divergence)
             write(self._job, self._place, copy, self._progress)
-            self._written = trial
+            self._written = attempt
 
     def planned(self, assigned: Assigned, found: Divergence = UNMEASURED) -> Copy:
         """Plan a copy that bears what was measured; it takes as many bytes before that is known."""

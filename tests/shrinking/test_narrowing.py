@@ -6,7 +6,7 @@ import pytest
 
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.quantizing.search import Option
-from edgeinfer.shrinking.trials import MOST_TRIALS, next_aim, smallest_within
+from edgeinfer.shrinking.narrowing import MOST_ATTEMPTS, next_aim, smallest_within
 
 COSTS = {
     str(i): [
@@ -37,12 +37,12 @@ def measured(law, tried):
 @pytest.mark.parametrize("power", [0.5, 1.0, 1.8])
 def test_wrong_predictions_are_corrected(factor, power):
     tried = []
-    trial, _ = smallest_within(
+    attempt, _ = smallest_within(
         COSTS, 300.0, measured(lambda cost: 300.0 * (cost / (300.0 * factor)) ** power, tried)
     )
-    assert 0.85 * 300.0 <= trial.divergence.kld.value <= 300.0
-    assert len(tried) <= MOST_TRIALS
-    assert trial.divergence.kld.value == max(found for found in tried if found <= 300.0)
+    assert 0.85 * 300.0 <= attempt.divergence.kld.value <= 300.0
+    assert len(tried) <= MOST_ATTEMPTS
+    assert attempt.divergence.kld.value == max(found for found in tried if found <= 300.0)
 
 
 def test_what_is_good_enough_at_once_is_tried_once():
@@ -53,11 +53,11 @@ def test_what_is_good_enough_at_once_is_tried_once():
 
 def test_the_best_formats_are_the_last_resort_and_then_there_is_none():
     tried = []
-    trial, fit = smallest_within(
+    attempt, fit = smallest_within(
         COSTS, 300.0, measured(lambda cost: 290 if cost < 0.31 else 999, tried)
     )
     assert set(fit.formats.values()) == {"Q8_0"}
-    assert trial.divergence.kld.value == 290
+    assert attempt.divergence.kld.value == 290
     with pytest.raises(InvalidParameterError, match=r"Q8_0, are 999 from the source .allowed: 300"):
         smallest_within(COSTS, 300.0, measured(lambda cost: 999, tried))
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeinfer.convert.answers import answering
 from edgeinfer.convert.checkpoint import open_checkpoint
 from edgeinfer.convert.config import read_config
 from edgeinfer.convert.families import family_of
@@ -103,7 +104,7 @@ def convert(
     if not source.is_dir():
         raise ModelNotFoundError(f"{display(source)}: no such folder (need config.json in one)")
     config = read_config(source)
-    family = family_of(config)
+    family = answering(source, family_of(config), config)
     keys = family.keys(config)
     after = NO_MODULES if gives_scores(keys) else read_modules(source)
     with after as modules, open_checkpoint(source) as checkpoint:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.convert import deepseek2, gemma4, granite
+from edgeinfer.convert.answers import asking_keys, score_head
 from edgeinfer.convert.config import SLIDING, Config
 from edgeinfer.convert.delta_net import (
     CHANGES,
@@ -30,6 +31,8 @@ from edgeinfer.convert.keys import (
     f32,
     flag,
     flags,
+    pooling_key,
+    score_keys,
     u32,
     window_keys,
 )
@@ -40,6 +43,7 @@ from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.metadata import REQUIRED
 
 VISION = r"(model\.)?(vision_tower|vision_model|multi_modal_projector)\."
+BARE = (r"^(?=embed_tokens\.|layers\.|norm\.)", "model.")  # as classes without a head save
 TEXT_PREFIX = (
     (r"^language_model\.model\.", "model."),
     (r"^model\.language_model\.", "model."),
@@ -79,6 +83,21 @@ def _qwen2(c: Config) -> Keys:
     c.expect("hidden_act", "silu")
     c.expect("use_sliding_window", False, default=False)
     return base_keys(c) + rope_keys(c, rope_of(c, theta=10000.0))
+
+
+def _qwen3_scores(c: Config) -> Keys:
+    scores = score_keys(c, "last")
+    is_one = len(c.raw.get("id2label", (0, 1))) == 1
+    return [*_qwen2(c), *(asking_keys() if is_one else scores)]
+
+
+def _reader(family: Family) -> Family:
+    """Return the row of a class that has no head; modules beside it say how it pools."""
+    return replace(
+        family,
+        keys=lambda c: [*family.keys(c), pooling_key("none")],
+        renames=tuple(dict.fromkeys((BARE, *family.renames))),
+    )
 
 
 def _qwen3moe(c: Config) -> Keys:
@@ -273,6 +292,9 @@ _GEMMA4 = Family(
     renames=(*TEXT_PREFIX, *gemma4.RENAMES),
     left_out=gemma4.OTHER_SENSES,
 )
+_GEMMA2 = Family("gemma2", gemma2_keys, changes=(("*norm", plus_one),))
+_QWEN2 = Family("qwen2", _qwen2)
+_QWEN3 = Family("qwen3", _qwen2, renames=(BARE,))
 _LLAMA = Family("llama", _llama, computed=_factors(10000.0), changes=PAIRED)
 _MISTRAL3 = Family("mistral3", _mistral3, renames=TEXT_PREFIX, changes=PAIRED, left_out=VISION)
 
@@ -282,7 +304,8 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "DeepseekV3ForCausalLM": replace(
         _DEEPSEEK, keys=deepseek2.deepseek_v3_keys, left_out=deepseek2.NEXT_TOKENS
     ),
-    "Gemma2ForCausalLM": Family("gemma2", gemma2_keys, changes=(("*norm", plus_one),)),
+    "Gemma2ForCausalLM": _GEMMA2,
+    "Gemma2Model": _reader(_GEMMA2),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
     "Gemma4ForCausalLM": _GEMMA4,
@@ -331,15 +354,25 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
         changes=(("shortconv.conv", squeezed),),
     ),
     "LlamaForCausalLM": _LLAMA,
+    "LlamaModel": _reader(_LLAMA),
     "Ministral3ForCausalLM": _MISTRAL3,
     "Mistral3ForConditionalGeneration": _MISTRAL3,
     "MistralForCausalLM": _LLAMA,
+    "MistralModel": _reader(_LLAMA),
     "MixtralForCausalLM": Family("llama", _mixtral, changes=PAIRED),
     "Olmo2ForCausalLM": Family("olmo2", _olmo2),
     "PhiForCausalLM": Family("phi2", _phi2),
     "Phi3ForCausalLM": Family("phi3", _phi3, computed=_factors(10000.0)),
-    "Qwen2ForCausalLM": Family("qwen2", _qwen2),
-    "Qwen3ForCausalLM": Family("qwen3", _qwen2),
+    "Qwen2ForCausalLM": _QWEN2,
+    "Qwen2Model": _reader(_QWEN2),
+    "Qwen3ForCausalLM": _QWEN3,
+    "Qwen3ForSequenceClassification": Family(
+        "qwen3",
+        _qwen3_scores,
+        renames=((r"^score\.", "embed_out."),),  # a name of the map's for an output
+        splits=(("output", score_head),),
+    ),
+    "Qwen3Model": _reader(_QWEN3),
     "Qwen3MoeForCausalLM": Family("qwen3moe", _qwen3moe),
     "SmolLM3ForCausalLM": Family("smollm3", _smollm3, changes=PAIRED),
     "StableLmForCausalLM": Family("stablelm", _stablelm),

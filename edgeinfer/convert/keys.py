@@ -101,6 +101,11 @@ def score_keys(c: Config, pooling: Pooling) -> Keys:
     labels = [label for label in found if isinstance(label, str)]
     if not labels or len(labels) < len(found):
         raise c.error("id2label", f"{quote(str(named))} (need a label for each of 0, 1, ...)")
+    return labelled_scores(pooling, labels)
+
+
+def labelled_scores(pooling: Pooling, labels: Sequence[str]) -> Keys:
+    """Return the same for scores of these names."""
     return [
         pooling_key("rank"),
         u32(".classifier.pooling_type", POOLINGS.index(pooling)),

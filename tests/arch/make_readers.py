@@ -24,6 +24,8 @@ def make_reader(row: Reader, folder: Path) -> None:
     matrices = [torch.randn(n_out, n_in) * n_in**-0.5 for n_in, n_out in sizes(row)]
     if row.pooling:
         save_modules(row, folder, matrices)
+    if row.answers:
+        write_answers(folder, row.answers)
     tokens = torch.randint(N_SPECIAL, N_VOCAB, (N_LONG + N_SHORT,))
     tokens[list(row.separators)] = row.config.get("sep_token_id", 0)
     rows, results = [], []
@@ -31,17 +33,41 @@ def make_reader(row: Reader, folder: Path) -> None:
         with torch.no_grad():
             output = model(part[None], **types(row, part))
         if not row.pooling:
-            results.append(output.logits[0])
+            results.append(scores(row, output.logits[0]))
             continue
         given = output.last_hidden_state[0]
         for matrix in matrices:  # of a mean, what the mean of all would be
             given = given @ matrix.T
         rows.append(given)
-        results.append(given[0] if row.pooling == "cls" else given.mean(dim=0))
+        pooled = {"cls": given[0], "mean": given.mean(dim=0), "last": given[-1]}
+        results.append(pooled[row.pooling])
     arrays = {"tokens": tokens, "results": torch.stack(results)}
     if rows:
         arrays["rows"] = torch.cat(rows)
     np.savez(f"{folder}.npz", **{key: array.numpy() for key, array in arrays.items()})
+
+
+def scores(row: Reader, logits: torch.Tensor) -> torch.Tensor:
+    """Return what a file gives: shares, where it is yes and no that it scores; no has 0 if it has
+    no logit.
+    """
+    if row.answers:
+        return torch.softmax(logits[-1][list(row.answers)], dim=0)
+    if row.arch == "qwen3":
+        return torch.softmax(torch.stack([logits[0], torch.tensor(0.0)]), dim=0)
+    return logits
+
+
+def write_answers(folder: Path, answers: tuple[int, int]) -> None:
+    """Write the module that names the tokens of yes and no."""
+    module = "sentence_transformers.cross_encoder.models"
+    listed = [
+        {"idx": 0, "path": "", "type": "sentence_transformers.base.models.Transformer"},
+        {"idx": 1, "path": "1_LogitScore", "type": f"{module}.LogitScore"},
+    ]
+    write(folder / "modules.json", listed)
+    yes, no = answers
+    write(folder / "1_LogitScore/config.json", {"true_token_id": yes, "false_token_id": no})
 
 
 def made(row: Reader) -> Any:
@@ -82,7 +108,7 @@ def save_modules(row: Reader, folder: Path, matrices: list[torch.Tensor]) -> Non
         for i, (kind, path) in enumerate([*modules, ("Normalize", "9_Normalize")])
     ]
     write(folder / "modules.json", listed)
-    mode = {"cls": "cls_token", "mean": "mean_tokens"}
+    mode = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
     given = {f"pooling_mode_{mode[kind]}": kind == row.pooling for kind in mode}
     write(folder / "1_Pooling/config.json", {"word_embedding_dimension": 64, **given})
     for i, matrix in enumerate(matrices):

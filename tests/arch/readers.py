@@ -27,8 +27,9 @@ class Reader:
 
     `config` replaces or adds to SIZES. `pooling` is what sentence-transformers' modules say, which
     the folder gets, `dense` the sizes of the matrices among them. Classes that give scores have
-    none. `peer` tells how much of the largest magnitude llama.cpp may be off, None where it
-    computes something else. `separators` are the places of tokens that end a text of a pair.
+    none. `answers`: the ids of yes and no, of one that writes text and ranks by the next token.
+    `peer` tells how much of the largest magnitude llama.cpp may be off, None where it computes
+    something else. `separators` are the places of tokens that end a text of a pair.
     """
 
     arch: str
@@ -36,6 +37,7 @@ class Reader:
     config: dict[str, Any] = field(default_factory=dict)
     pooling: str = ""
     dense: tuple[int, ...] = ()
+    answers: tuple[int, int] | None = None
     peer: float | None = 1e-4
     separators: tuple[int, ...] = ()
 
@@ -53,7 +55,22 @@ LOCAL: dict[str, Any] = {
     "sep_token_id": 2,
 }
 
+HALF = 3e-3  # llama.cpp keeps keys and values in 16 bits
+QWEN3: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 24}
+
 READERS: dict[str, Reader] = {
+    "qwen3, last": Reader("qwen3", "Qwen3Model", QWEN3, "last", peer=HALF),
+    "qwen3, answers": Reader("qwen3", "Qwen3ForCausalLM", QWEN3, answers=(7, 5), peer=HALF),
+    "qwen3, answers, tied": Reader(
+        "qwen3",
+        "Qwen3ForCausalLM",
+        QWEN3 | {"tie_word_embeddings": True},
+        answers=(7, 5),
+        peer=HALF,
+    ),
+    "qwen3, a score": Reader(
+        "qwen3", "Qwen3ForSequenceClassification", QWEN3 | {"num_labels": 1}, peer=HALF
+    ),
     "bert, mean": Reader("bert", "BertModel", pooling="mean", peer=TANH),
     "bert, first": Reader("bert", "BertModel", pooling="cls", peer=TANH),
     "bert, scores": Reader("bert", "BertForSequenceClassification", {"num_labels": 3}, peer=TANH),

@@ -62,7 +62,11 @@ def framing_keys(
         ids["bos"] = begin
         adds[f"{PREFIX}add_bos_token"] = True
     for end in frame.behind:
-        role = next((role for role in ("eos", "seperator") if ids.get(role) == end), "seperator")
+        role = next((role for role in ("eos", "seperator") if ids.get(role) == end), "")
+        if not role:
+            role = "seperator" if model_of(raw, where).get("type") == "WordPiece" else "eos"
+        if role == "eos" and ids.get("eos", end) != end:  # what ends an answer is another token
+            ids.setdefault("eot", ids["eos"])
         ids[role] = end
         adds[f"{PREFIX}add_{'sep' if role == 'seperator' else role}_token"] = True
     for role in ("bos", "eos"):

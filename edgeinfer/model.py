@@ -23,7 +23,15 @@ from edgeinfer.engine.sampler import Sampled
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.engine.speculation import Speculation
 from edgeinfer.errors import InvalidParameterError, ResourceError
-from edgeinfer.kernels.backend import KV_TYPES, Backend, Cancel, Executable, Limits, choose
+from edgeinfer.kernels.backend import (
+    KV_TYPES,
+    Backend,
+    Cancel,
+    Executable,
+    Limits,
+    choose,
+    step_len,
+)
 from edgeinfer.llm import Model
 from edgeinfer.loader.catalogue import CATALOGUE
 from edgeinfer.loader.fingerprint import fingerprint
@@ -53,7 +61,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 MOST_CTX = (1 << 31) - 1
-N_BATCH = 512  # tokens of a step, but for models that take a sequence whole
 HINT_PREFIX = "general.sampling."
 _NUMBER_HINTS = {  # the rest of the key: the field of SamplingParams
     "temp": "temperature",
@@ -149,7 +156,7 @@ def load(
     budget = page_budget(n_ctx, _most_page_bytes(program, kv_type))
     limits = Limits(
         n_ctx=n_ctx,
-        n_batch=max(N_BATCH, n_ctx) if program.takes_whole_sequences else N_BATCH,
+        n_batch=step_len(program, n_ctx),
         n_pages=budget.n_pages,
         n_threads=n_threads or 0,
         n_threads_batch=n_threads_batch or 0,

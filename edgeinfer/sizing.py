@@ -14,7 +14,7 @@ from edgeinfer.arch import build_program
 from edgeinfer.engine.pages import PAGE_LEN, pages_for
 from edgeinfer.engine.state import PER_SEQUENCE
 from edgeinfer.errors import InvalidParameterError, ResourceError, UnsupportedModelError
-from edgeinfer.kernels.backend import KV_TYPES, Backend, Footprint, Limits, choose
+from edgeinfer.kernels.backend import KV_TYPES, Backend, Footprint, Limits, choose, step_len
 from edgeinfer.kernels.memory import memory_bytes
 from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.loader.mapped import display
@@ -103,14 +103,16 @@ def estimate(
     kernels = choose(backend)
     with open_gguf(resolve(path_or_name)) as file:
         trained = file.metadata.integer(".context_length", least=1, most=MOST_CTX)
+        n_ctx = n_ctx or trained
+        program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
         limits = Limits(
-            n_ctx=n_ctx or trained,
+            n_ctx=n_ctx,
             n_pages=1,
+            n_batch=step_len(program, n_ctx),
             n_threads=n_threads or 0,
             kv_type=kv_type,
             activations=activations,
         )
-        program = build_program(file.metadata, file.tensors, n_ctx=limits.n_ctx)
         beside = None
         if draft is not None:
             beside = _draft_needs(resolve(draft), file, kernels, limits, n_sequences)
@@ -276,8 +278,8 @@ def _kv_by_type(
 
 
 def _scratch_bytes(program: Program, footprint: Footprint, limits: Limits) -> int:
-    """Return what a step of n_batch tokens touches; of the rows of logits that is the last."""
-    untouched = (limits.n_batch - 1) * program.n_vocab * 4
+    """Return what a step of n_batch tokens touches; of the rows of the result that is the last."""
+    untouched = (limits.n_batch - 1) * program.n_out * 4
     return max(0, footprint.work_bytes - untouched)
 
 

@@ -9,7 +9,10 @@ import pytest
 from edgeinfer import errors
 from edgeinfer.llm.vectors import likelihood
 from edgeinfer.model import load
+from edgeinfer.sizing import estimate
+from tests.arch import tiny
 from tests.fake_llm import make_model
+from tests.gguf_writer import write_gguf
 
 TEXTS = ["hello", "a longer text " * 9, "x", "hello world", "a longer text " * 3]
 
@@ -18,6 +21,23 @@ TEXTS = ["hello", "a longer text " * 9, "x", "hello world", "a longer text " * 3
 def smollm2(smollm2_path):
     with load(smollm2_path, n_ctx=256, n_threads=1, speculate=False) as model:
         yield model
+
+
+def encoder_path(folder, arrays=None, **keys):
+    """Write a tiny model whose tokens see all others, with a word a letter."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"\u2581{chr(97 + i)}" for i in range(26))]
+    words += [f"\u2581x{i}" for i in range(tiny.N_VOCAB - len(words))]
+    metadata, own = tiny.llama(bias=False, rope_freqs=False, attention__causal=False, **keys)
+    metadata |= {
+        "llama.context_length": 1024,
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.token_type": [3, 2, 3, 3] + [1] * (len(words) - 4),
+        "tokenizer.ggml.unknown_token_id": 1,
+        "tokenizer.ggml.cls_token_id": 2,
+        "tokenizer.ggml.seperator_token_id": 3,
+    }
+    return write_gguf(folder / "encoder.gguf", metadata, own | (arrays or {}))
 
 
 @pytest.fixture
@@ -146,6 +166,42 @@ def test_a_step_takes_texts_whole_where_tokens_look_ahead(encoder):
     assert len(steps) < len(lengths)
     pool = encoder._engine.scheduler.holdings.pool
     assert pool.n_free == pool.n_pages
+
+
+def test_an_encoder_reads_texts_longer_than_a_packed_step(tmp_path):
+    path = encoder_path(tmp_path, pooling_type=1)
+    texts = ["a b c", "d e " * 400, "f", "g h i " * 30]
+    with load(path) as encoder:
+        assert (encoder.pooling, encoder.n_ctx) == ("mean", 1024)
+        assert len(encoder.tokenize(texts[1])) == 802
+        together = encoder.embed(texts)
+        for text, vector in zip(texts, together, strict=True):
+            assert (encoder.embed(text) == vector).all()
+        assert encoder.embed("").shape == (80,)  # of [CLS] and [SEP]
+        with pytest.raises(errors.ContextOverflowError, match=r"found 1502 tokens"):
+            encoder.embed("a b c " * 500)
+        assert len(encoder.embed(["a b c " * 500], truncate=True)) == 1
+    assert estimate(path).n_ctx == 1024
+    with load(path, pooling="none") as encoder:
+        rows = encoder.embed_tokens(texts[0])
+        mean = encoder.embed(texts[0], pooling="mean")
+        assert rows.shape == (5, 80)
+        np.testing.assert_allclose(mean, together[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_file_with_a_head_ranks(tmp_path):
+    head = np.random.default_rng(1).standard_normal((1, 80)).astype(np.float32)
+    path = encoder_path(tmp_path, {"cls.output.weight": head}, pooling_type=4)
+    documents = ["a b", "c d e", "f"]
+    with load(path) as ranker:
+        found = {place.index: place for place in ranker.rank("q", documents)}
+        for i, document in enumerate(documents):
+            assert ranker.rank("q", [document])[0].score == found[i].score
+            assert found[i].n_tokens == 4 + len(document.split())
+        cut = ranker.rank("q", ["a b " * 600], truncate=True)
+        assert cut[0].n_tokens == 1024
+        asked = ranker.rank("q", documents, template="{query} z {document}")
+        assert [place.n_tokens for place in sorted(asked, key=lambda p: p.index)] == [5, 6, 4]
 
 
 def test_documents_are_ranked_best_first():

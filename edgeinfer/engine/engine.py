@@ -31,9 +31,8 @@ from edgeinfer.errors import (
     NonFiniteError,
     ResourceError,
 )
-from edgeinfer.kernels.backend import Cancel, Executable, Limits
+from edgeinfer.kernels.backend import STEP_LEN, Cancel, Executable, Limits
 
-PACKED_LEN = 512  # tokens of a step of whole sequences, but for one that is longer
 ROWS_BYTES = 64 << 20  # most logits of one step; one row is 1 MiB where the vocabulary is 262,144
 
 
@@ -74,7 +73,7 @@ class Engine:
         )
         self.storage = Storage(holdings, executable, stored)
         # a longer step is for sequences that are longer, and reads the weights no faster
-        n_batch = min(limits.n_batch, PACKED_LEN) if whole_sequences else limits.n_batch
+        n_batch = min(limits.n_batch, STEP_LEN) if whole_sequences else limits.n_batch
         self.pace = Pace(n_batch)
         self._guesser = guesser
         self.scheduler = Scheduler(

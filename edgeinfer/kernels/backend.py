@@ -21,6 +21,7 @@ from edgeinfer.quant.packed import MatrixToPack, PackedMatrix
 from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
+STEP_LEN = 512  # tokens of a step: more read the weights no faster
 LEAST = {
     "n_ctx": 1,
     "n_pages": 1,
@@ -55,7 +56,7 @@ class Limits:
 
     n_ctx: int
     n_pages: int
-    n_batch: int = 512
+    n_batch: int = STEP_LEN
     n_threads: int = 0
     n_threads_batch: int = 0
     kv_type: str = "f16"
@@ -75,6 +76,11 @@ class Limits:
         if self.activations not in ACTIVATIONS:
             allowed = " or ".join(map(repr, ACTIVATIONS))
             raise InvalidParameterError(f"activations: found {self.activations!r} (need {allowed})")
+
+
+def step_len(program: Program, n_ctx: int) -> int:
+    """Return the most tokens of a step that serves sequences of `n_ctx`: all of one, if it must."""
+    return max(STEP_LEN, n_ctx) if program.takes_whole_sequences else STEP_LEN
 
 
 def _no_ids() -> Ids:

@@ -33,7 +33,7 @@ def byte_pair_keys(raw: Object, table: TokenTable, where: str, scores: Scores | 
     if uses(raw.get("pre_tokenizer"), "ByteLevel"):
         return _byte_level(raw, table, merges, where)
     if model.get("byte_fallback") or MARK in str(raw.get("normalizer")):
-        return _spaces_marked(raw, table, scores or _scores_of(table, merges, where))
+        return _spaces_marked(raw, table, merges, scores, where)
     raise UnsupportedModelError(
         f"{where}: found BPE neither over bytes nor with U+2581 for spaces (need one of them)"
     )
@@ -58,26 +58,18 @@ def _byte_level(raw: Object, table: TokenTable, merges: list[str], where: str) -
     ]
 
 
-def _scores_of(table: TokenTable, merges: list[str], where: str) -> Scores:
-    """Return scores that put the merges in their order: the earlier, the higher.
+def _missing_merge(table: TokenTable, merges: list[str]) -> tuple[str, str] | None:
+    """Find two tokens that make a third and are no merge, None if there are none.
 
-    An encoder by scores merges whatever two tokens make a third. Where some such pair is no merge,
-    it would do what this tokenizer does not.
+    An encoder by scores merges whatever two tokens make a third, one by merges does not.
     """
-    scores: dict[str, float] = {}
-    for rank, merge in enumerate(merges):
-        scores.setdefault(merge.replace(" ", ""), -float(rank))
     known, normal = set(merges), _normal(table)
     for token in normal:
         for i in range(1, len(token)):
             left, right = token[:i], token[i:]
             if left in normal and right in normal and f"{left} {right}" not in known:
-                raise UnsupportedModelError(
-                    f"{where}: model.merges: found none of {quote(left)} and {quote(right)}, which "
-                    "make a token (need all merges, as of a converted SentencePiece model, or "
-                    "tokenizer.model beside it)"
-                )
-    return scores
+                return left, right
+    return None
 
 
 def _normal(table: TokenTable) -> set[str]:
@@ -89,7 +81,43 @@ def _normal(table: TokenTable) -> set[str]:
     }
 
 
-def _spaces_marked(raw: Object, table: TokenTable, scores: Scores) -> Keys:
+def _spaces_marked(
+    raw: Object, table: TokenTable, merges: list[str], scores: Scores | None, where: str
+) -> Keys:
+    """Write scores, which merge whatever two tokens make a third; if that is too much, merges."""
+    keys = _marked_tokens(raw, table)
+    missing = _missing_merge(table, merges) if scores is None else None
+    if missing is None:
+        if scores is None:
+            scores = _scores_of(merges)
+        return [
+            text(PREFIX + "model", "llama"),
+            text(PREFIX + "pre", "default"),
+            *keys,
+            numbers(PREFIX + "scores", [scores.get(token, NO_MERGE) for token in table.tokens]),
+            flag(PREFIX + "add_space_prefix", adds_space(raw)),
+        ]
+    if raw["model"].get("byte_fallback") and not adds_space(raw):
+        merged = texts(PREFIX + "merges", merges)
+        # The name that files of its first family have.
+        return [text(PREFIX + "model", "gemma4"), *keys, merged]
+    left, right = missing
+    raise UnsupportedModelError(
+        f"{where}: model.merges: found none of {quote(left)} and {quote(right)}, which make a "
+        "token (need all merges, as of a converted SentencePiece model, or tokenizer.model beside "
+        "it)"
+    )
+
+
+def _scores_of(merges: list[str]) -> Scores:
+    """Return scores that put the merges in their order: the earlier, the higher."""
+    scores: dict[str, float] = {}
+    for rank, merge in enumerate(merges):
+        scores.setdefault(merge.replace(" ", ""), -float(rank))
+    return scores
+
+
+def _marked_tokens(raw: Object, table: TokenTable) -> Keys:
     tokens, types = list(table.tokens), list(table.types)
     unknown = raw["model"].get("unk_token")
     for i, token in enumerate(table.tokens):
@@ -100,14 +128,7 @@ def _spaces_marked(raw: Object, table: TokenTable, scores: Scores) -> Keys:
         elif types[i] is TokenType.USER_DEFINED:
             # Cut out of the text itself, so spelled as there.
             tokens[i] = token.replace(MARK, " ")
-    return [
-        text(PREFIX + "model", "llama"),
-        text(PREFIX + "pre", "default"),
-        texts(PREFIX + "tokens", tokens),
-        counts(PREFIX + "token_type", types),
-        numbers(PREFIX + "scores", [scores.get(token, NO_MERGE) for token in table.tokens]),
-        flag(PREFIX + "add_space_prefix", adds_space(raw)),
-    ]
+    return [texts(PREFIX + "tokens", tokens), counts(PREFIX + "token_type", types)]
 
 
 def _merges(model: Object, where: str) -> list[str]:

@@ -54,6 +54,24 @@ def test_a_missing_merge_is_refused(tmp_path: Path) -> None:
         made(tmp_path, raw)
 
 
+def test_without_a_space_of_its_own_merges_are_kept(tmp_path: Path) -> None:
+    """As Gemma 4 has them, whose tokens do not go on beyond a line."""
+    raw = spaces_marked(TEXT.replace("\n", " "), space_first=False)
+    raw["model"]["merges"] = [m for i, m in enumerate(raw["model"]["merges"]) if i % 3]
+    raw["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"String": " "},
+        "behavior": "MergedWithPrevious",
+        "invert": False,
+    }
+    tokenizer = made(tmp_path, raw)
+    library = Library.from_file(str(tmp_path / "tokenizer.json"))
+    for text in texts():
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text, add_special=False) == expected, text
+        assert tokenizer.decode(expected) == text
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

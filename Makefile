@@ -15,7 +15,7 @@ check:
 	$(BIN)clang-format --dry-run -Werror $(C_FILES)
 
 test:
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n auto --dist loadfile
 
 # The C tests under the address and undefined-behaviour sanitizers.
 asan:

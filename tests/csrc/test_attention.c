@@ -215,6 +215,7 @@ static void test_shapes(const ei_kernels *k) {
     static const int32_t dims[] = {8, 16, 24, 64, 80, 96, 112, 128, 256, 13, 576};
     static const int32_t behind[] = {CONTEXT, CONTEXT, 4, 63, 99, 299};
     for (int i = 0; i < 66; i++) {
+        if (kv_type != EI_KV_F16 && (25 * i + 22 * kv_type) % 66 >= 22) continue; /* a third of the shapes */
         int32_t key_dim = dims[i % 11], value_dim = i % 11 == 10 ? 512 : dims[(i + i / 11 % 2) % 10];
         store s = store_new(1 + i % 3, key_dim, value_dim, behind[i % 6]);
         int32_t n_tokens = 1 + random_below(i % 4 == 0 ? 1 : 10), group = 1 + random_below(MOST_ROWS / n_tokens);

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edgeinfer.errors import InvalidParameterError
+from edgeinfer.errors import InvalidParameterError, ModelFormatError
 from edgeinfer.kernels.backend import KV_TYPES, PAGE_LEN, Batch, Executable, Limits
 from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
@@ -82,7 +82,6 @@ AHEAD = {
 }
 # Of the length of a head's result, what codes of keys, values and queries may cost.
 ERRORS = {"q8_0": 0.02, "q4_0": 0.3}
-FULL_PAST = Asked(window=9, more={"mask": "full"})  # a window of the past is causal by itself
 
 
 def tensor(name: str, array: Floats) -> Tensor:
@@ -222,10 +221,9 @@ def test_keys_and_values_take_the_memory_of_their_type() -> None:
     assert found == {kv_type: 40 * 64 * 2 * n_bytes for kv_type, n_bytes in sizes.items()}
 
 
-def test_a_full_mask_with_a_window_of_the_past_is_causal() -> None:
-    tokens = ids(100)
-    causal = run(compiled(FULL_PAST._replace(more={})), tokens)
-    assert same_bits(run(compiled(FULL_PAST), tokens, 30), causal)
+def test_a_full_mask_has_no_window_of_the_past() -> None:
+    with pytest.raises(ModelFormatError, match=r"mask: found full \(need causal in a window\)"):
+        written(Asked(window=9, more={"mask": "full"}))
 
 
 @pytest.mark.parametrize("backend", [BACKEND, REFERENCE])

@@ -19,7 +19,7 @@ from edgeinfer.convert.keys import (
     u32,
 )
 from edgeinfer.convert.rotation import rope_keys, rope_of
-from edgeinfer.convert.weights import Weights, reordered
+from edgeinfer.convert.weights import Weights, part, reordered, reshaped, stacked, transposed
 from edgeinfer.program.program import Pooling
 from edgeinfer.writer.entries import with_entries
 
@@ -54,6 +54,24 @@ def _positions(weights: Weights, c: Config) -> Weights:
 
 def _nomic_bert(c: Config) -> Keys:
     c.expect("hidden_act", "silu", "swiglu")
+    return _nomic(c)
+
+
+def _nomic_bert_moe(c: Config) -> Keys:
+    c.expect("hidden_act", "gelu")
+    c.expect("moe_normalize_expert_weights", False, default=False)
+    c.expect("expert_choice_router", False, default=False)
+    c.expect("num_shared_experts", 0, default=0)
+    n_experts = c.values.integer("num_experts", least=1)
+    return [
+        *_nomic(c),
+        u32(".moe_every_n_layers", c.values.integer("moe_every_n_layers", least=2)),
+        u32(".expert_count", n_experts),
+        u32(".expert_used_count", c.values.integer("moe_top_k", least=1, most=n_experts)),
+    ]
+
+
+def _nomic(c: Config) -> Keys:
     for name in ("prenorm", "causal", "parallel_block", "rotary_emb_interleaved"):
         c.expect(name, False, default=False)
     eps = "layer_norm_eps" if "layer_norm_eps" in c.values else "layer_norm_epsilon"
@@ -63,6 +81,21 @@ def _nomic_bert(c: Config) -> Keys:
         keys = with_entries(keys, [u32(".context_length", trained)])
     theta = c.values.number("rotary_emb_base", 1000.0, above=1.0)
     return [*keys, *rope_keys(c, rope_of(c, theta=theta)), *READING]
+
+
+def _experts(weights: Weights, c: Config) -> Weights:
+    """Part the rows of all experts."""
+    n = c.values.integer("num_experts", least=1)
+    return reshaped(weights, n, weights.n_rows // n, weights.n_columns)
+
+
+def _down(weights: Weights, c: Config) -> dict[str, Weights]:
+    """Turn the experts' second matrices; what is added to their sum has a name of its own."""
+    if len(weights.shape) == 1:
+        return {"ffn_exps": weights}
+    whole = _experts(weights, c)
+    turned = [transposed(part(whole, i)) for i in range(whole.shape[0])]
+    return {"ffn_down_exps": stacked(turned)}
 
 
 def _modern_bert(c: Config) -> Keys:
@@ -113,11 +146,19 @@ _ROBERTA_SCORES = Family(
     "bert", _scores(_roberta), renames=(_PREFIX,), changes=(("position_embd", _positions),)
 )
 _NOMIC = Family("nomic-bert", _nomic_bert, left_out=MASKED_LM)
+_NOMIC_MOE = Family(
+    "nomic-bert-moe",
+    _nomic_bert_moe,
+    renames=((r"\.mlp\.experts\.bias$", ".mlp.experts.mlp.w2.bias"),),
+    splits=(("ffn_down_exps", _down),),
+    changes=(("ffn_up_exps", _experts),),
+    left_out=MASKED_LM,
+)
 _MODERN = Family(
     "modern-bert", _modern_bert, renames=((r"^model\.", ""),), left_out=MODERN_MASKED_LM
 )
 
-ENCODERS: dict[str, Family] = {
+ENCODERS: dict[str, Family | Callable[[Config], Family]] = {
     "BertForMaskedLM": _BERT,
     "BertForSequenceClassification": Family(
         "bert",
@@ -136,7 +177,7 @@ ENCODERS: dict[str, Family] = {
         "modern-bert", _modern_scores, renames=((r"^model\.", ""), _CLASSES)
     ),
     "ModernBertModel": _MODERN,
-    "NomicBertModel": _NOMIC,
+    "NomicBertModel": lambda c: _NOMIC_MOE if "moe_every_n_layers" in c.values else _NOMIC,
     "RobertaForMaskedLM": _ROBERTA,
     "RobertaForSequenceClassification": _ROBERTA_SCORES,
     "RobertaModel": _ROBERTA,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ports
 import torch
 import transformers
 from readers import N_LONG, N_SHORT, N_VOCAB, SIZES, Reader
@@ -72,10 +73,13 @@ def write_answers(folder: Path, answers: tuple[int, int]) -> None:
 
 def made(row: Reader) -> Any:
     """Return a model whose every weight is random, and none what it is by default."""
-    kind = getattr(transformers, row.name)
-    config = kind.config_class(**SIZES | row.config)
-    config._attn_implementation = "eager"
-    model = kind(config).eval().float()
+    if hasattr(ports, row.name):
+        model = getattr(ports, row.name)({"vocab_size": N_VOCAB, **row.config})
+    else:
+        kind = getattr(transformers, row.name)
+        config = kind.config_class(**SIZES | row.config)
+        config._attn_implementation = "eager"
+        model = kind(config).eval().float()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn_like(parameter)

@@ -89,6 +89,26 @@ READERS: dict[str, Reader] = {
         peer=TANH,
     ),
     "nomic-bert": Reader("nomic-bert", "NomicBertModel", pooling="mean"),
+    "nomic-bert-moe": Reader(
+        "nomic-bert-moe",
+        "NomicBertMoe",  # of ports.py
+        {
+            "activation_function": "gelu",
+            "layer_norm_epsilon": 1e-5,
+            "moe_every_n_layers": 2,
+            "moe_top_k": 2,
+            "n_embd": 64,
+            "n_head": 4,
+            "n_inner": 96,
+            "n_layer": 3,
+            "n_positions": 256,
+            "num_experts": 5,
+            "rotary_emb_base": 10000.0,
+            "type_vocab_size": 1,
+        },
+        pooling="mean",
+        peer=None,  # it leaves out the experts' bias
+    ),
     "modern-bert": Reader("modern-bert", "ModernBertModel", LOCAL, "cls", peer=TANH),
     "modern-bert, scores of the first": Reader(
         "modern-bert",

@@ -11,7 +11,7 @@ import pytest
 from edgeinfer.arch import build_program
 from edgeinfer.convert import convert
 from edgeinfer.convert.config import read_config
-from edgeinfer.convert.encoders import ENCODERS
+from edgeinfer.convert.families import family_of
 from edgeinfer.errors import EdgeInferError, ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.gguf import open_gguf
 from tests.convert.checkpoints import save_file
@@ -166,4 +166,5 @@ def test_other_encoders_are_refused_by_the_key(
     config = BERT | {"hidden_act": act, "architectures": [architecture], key: value}
     write(tmp_path / "config.json", config)
     with pytest.raises(EdgeInferError, match=key):
-        ENCODERS[architecture].keys(read_config(tmp_path))
+        config = read_config(tmp_path)
+        family_of(config).keys(config)

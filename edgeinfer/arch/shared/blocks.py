@@ -178,16 +178,7 @@ def moe_block(
     n, n_ff = experts.n_experts, experts.n_ff
     if logits is None:
         logits = b.linear(x, f"{layer}.ffn_gate_inp", n)
-    ids, w = b.route(
-        logits,
-        experts.n_used,
-        score=experts.score,
-        norm=experts.norm,
-        norm_eps=experts.norm_eps,
-        by=experts.by,
-        bias=b.optional(f"{layer}.exp_probs_b.bias", (n,)),
-        groups=experts.groups,
-    )
+    ids, w = _chosen(b, logits, layer, experts)
     if b.has(f"{layer}.ffn_gate_up_exps.weight"):
         both = b.expert_linear(x, ids, f"{layer}.ffn_gate_up_exps", (n, 2 * n_ff, x.width))
         g, u = b.split(both, n_ff, n_ff, groups=experts.n_used)
@@ -196,6 +187,29 @@ def moe_block(
         u = b.expert_linear(x, ids, f"{layer}.ffn_up_exps", (n, n_ff, x.width))
     y = b.expert_linear(b.gated(g, u, fn), ids, f"{layer}.ffn_down_exps", (n, x.width, n_ff))
     return b.combine(y, w)
+
+
+def plain_moe_block(b: Builder, x: Value, layer: str, experts: Experts, fn: Fn) -> Value:
+    """Do so with experts that have no gate; add `ffn_exps.bias`, if the file has it, to the sum."""
+    n, n_ff = experts.n_experts, experts.n_ff
+    ids, w = _chosen(b, b.linear(x, f"{layer}.ffn_gate_inp", n), layer, experts)
+    u = b.expert_linear(x, ids, f"{layer}.ffn_up_exps", (n, n_ff, x.width))
+    y = b.expert_linear(b.act(u, fn), ids, f"{layer}.ffn_down_exps", (n, x.width, n_ff))
+    bias = b.optional(f"{layer}.ffn_exps.bias", (x.width,))
+    return b.combine(y, w) if bias is None else b.add(b.combine(y, w), bias)
+
+
+def _chosen(b: Builder, logits: Value, layer: str, experts: Experts) -> tuple[Value, Value]:
+    return b.route(
+        logits,
+        experts.n_used,
+        score=experts.score,
+        norm=experts.norm,
+        norm_eps=experts.norm_eps,
+        by=experts.by,
+        bias=b.optional(f"{layer}.exp_probs_b.bias", (experts.n_experts,)),
+        groups=experts.groups,
+    )
 
 
 def selects_rows(hp: Hyper) -> bool:

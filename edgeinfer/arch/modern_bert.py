@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edgeinfer.arch.shared.blocks import Heads, fused_mlp, heads_of
+from edgeinfer.arch.shared.blocks import Heads, fused_mlp, heads_of, symmetric
 from edgeinfer.arch.shared.decoder import Style, decoder
 from edgeinfer.arch.shared.hyper import LAYER_EPS, Hyper, layer_flags, read_hyper
 from edgeinfer.arch.shared.rotation import plain_table, rope_dims, scaled_table
@@ -44,16 +44,14 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
 
 def _plan(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper) -> list[Heads]:
     n_rot = rope_dims(m, hp.key_dim)
-    window = m.integer(".attention.sliding_window", 0, least=0)
+    window = m.integer(".attention.sliding_window", least=0)
     key = ".attention.sliding_window_pattern"
     windowed = layer_flags(m, key, hp.n_layers, period=3, is_last_global=False)
     rope_global = scaled_table(m, tensors, hp, n_rot)
     rope_windowed = plain_table(m, ".rope.freq_base_swa", 10000.0, n_rot, name="swa")
     return [
-        replace(
-            heads_of(hp, il, rope_windowed if windowed[il] else rope_global),
-            window=window // 2 if windowed[il] else 0,
-            window_kind="symmetric",
-        )
+        symmetric(replace(heads_of(hp, il, rope_windowed), window=window))
+        if windowed[il]
+        else heads_of(hp, il, rope_global)
         for il in range(hp.n_layers)
     ]

@@ -1,10 +1,11 @@
 """Write the shapes architectures share, as functions over the builder: one call, one difference."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.arch.shared.pooling import give
+from edgeinfer.errors import ModelFormatError
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.ops import Fn, GatedFn
 from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
@@ -59,6 +60,16 @@ def heads_of(hp: Hyper, il: int, rope: RopeTable | None) -> Heads:
         eps=hp.eps,
         mask="causal" if hp.causal else "full",
     )
+
+
+def symmetric(heads: Heads) -> Heads:
+    """Let a window reach half its size to both sides; a window of one token, which has none, fails.
+
+    Raises ModelFormatError.
+    """
+    if heads.window == 1:
+        raise ModelFormatError("attention.sliding_window: found 1 (need 0, or 2 and more)")
+    return replace(heads, window=heads.window // 2, window_kind="symmetric")
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ def _tokenizer() -> dict[str, Any]:
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = [*map(chr, printable), *(chr(256 + i) for i in range(256 - len(printable)))]
     return {
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
         "model": {
             "type": "BPE",
             "vocab": {letter: i for i, letter in enumerate(letters)},

@@ -1,4 +1,4 @@
-"""`edgeinfer convert`: a folder of transformers in, a GGUF file out."""
+"""`edgeinfer convert`: a folder of transformers or PEFT in, a GGUF file out."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -49,6 +49,10 @@ def convert(
     model_name: Annotated[
         str | None, Option("--model-name", help="The name the file gives the model.")
     ] = None,
+    base: Annotated[
+        Path | None,
+        Option("--base", metavar="DIR", help="The model's folder, if DIR is an adapter of PEFT."),
+    ] = None,
     vocab_only: Annotated[
         bool, Option("--vocab-only", help="Write the tokenizer, no weights.")
     ] = False,
@@ -62,7 +66,7 @@ def convert(
         Option("--threads", "-t", min=1, help="Threads (default: all CPUs allowed here)."),
     ] = None,
 ) -> None:
-    """Write a model of transformers as a GGUF file.
+    """Write a model of transformers, or a LoRA adapter of PEFT, as a GGUF file.
 
     The file appears whole or not at all; no code of the folder is run, and no pickle is read.
     Prints the path, or the paths of a set.
@@ -79,6 +83,7 @@ def convert(
             folder,
             outfile,
             outtype=outtype.value,
+            base=base,
             vocab_only=vocab_only,
             metadata=given,
             split_max_bytes=None if split_max_size is None else read_size(split_max_size),

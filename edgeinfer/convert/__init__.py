@@ -4,6 +4,7 @@ No code of the folder is run, no pickle is read, and a configuration that is not
 last key that changes numbers is refused.
 """
 
-from edgeinfer.convert.conversion import Conversion, convert
+from edgeinfer.convert.conversion import convert
+from edgeinfer.convert.output import Conversion
 
 __all__ = ["Conversion", "convert"]

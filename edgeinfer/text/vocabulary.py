@@ -181,6 +181,8 @@ def _check_length(metadata: Metadata, key: str, values: npt.NDArray[Any], n_voca
 def detached(strings: StringArray) -> StringArray:
     """Copy the texts (5 MB at most in practice): they outlive the file, changed or closed."""
     starts, lengths = strings.starts, strings.lengths
+    if not len(starts):
+        return StringArray.from_strings([], where=strings.where)
     lo, hi = int(starts[0]) - 8, int(starts[-1] + lengths[-1])
     bounds = np.append(starts - 8, hi) - lo
     return StringArray(strings.buffer[lo:hi].copy(), bounds, where=strings.where)

@@ -206,6 +206,16 @@ def test_a_file_that_is_shortened_meanwhile_is_an_error(folder: Path, tmp_path: 
     assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_tokenizer_without_merges_is_one(folder: Path, tmp_path: Path) -> None:
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    raw["model"]["merges"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(raw))
+    path = convert(folder, tmp_path / "v.gguf", vocab_only=True).files[0]
+    with open_gguf(path) as file:
+        tokenizer = tokenizer_from_metadata(file.metadata, where="file")
+    assert tokenizer.decode(tokenizer.encode("the é")) == "the é"
+
+
 def test_a_checkpoint_without_embeddings_is_refused(folder: Path) -> None:
     rest = arrays()
     del rest["model.embed_tokens.weight"]

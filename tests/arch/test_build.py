@@ -37,6 +37,40 @@ def test_unknown_architecture_lists_the_supported(tmp_path: Path, arch: str) -> 
         build(tmp_path, metadata | {"general.architecture": arch}, arrays)
 
 
+@pytest.mark.parametrize(
+    ("old", "other", "said"),
+    [
+        ("ffn_up", "ffn_up", "its tensors are those of 'llama', but it may compute otherwise"),
+        (
+            "blk.1.attn_k.bias",
+            "blk.1.attn_lens.weight",
+            "the nearest, 'llama', has no place for 'blk.*.attn_lens.weight'",
+        ),
+        (
+            "ffn_norm",
+            "ssm_sieve",
+            "has no place for 'blk.*.ssm_sieve.weight' and needs 'blk.*.ffn_norm.weight', which "
+            "the file lacks",
+        ),
+    ],
+)
+def test_an_unknown_architecture_is_compared_with_the_nearest(
+    tmp_path: Path, old: str, other: str, said: str
+) -> None:
+    metadata, arrays = tiny.llama()
+    renamed = {name.replace("llama", "llamb"): value for name, value in metadata.items()}
+    renamed["general.architecture"] = "llamb"
+    with pytest.raises(UnsupportedModelError) as caught:
+        build(tmp_path, renamed, {name.replace(old, other): a for name, a in arrays.items()})
+    assert said in str(caught.value)
+
+
+def test_a_file_that_holds_no_model_is_refused(tmp_path: Path) -> None:
+    metadata, arrays = tiny.llama()
+    with pytest.raises(UnsupportedModelError, match=r"found 'adapter' .need 'model'"):
+        build(tmp_path, metadata | {"general.type": "adapter"}, arrays)
+
+
 def test_all_faults_of_tensors_are_reported_at_once(tmp_path: Path) -> None:
     metadata, arrays = tiny.llama()
     broken: dict[str, Any] = dict(arrays)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,28 @@ from tests.convert.tokenizers import byte_level
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All models, made in one process: transformers takes longer to import than they to make."""
-    folder = tmp_path_factory.mktemp("models")
+    """All models of `families.py`."""
+    sizes = {name: row.config.get("vocab_size", N_VOCAB) for name, row in ROWS.items()}
+    return made(tmp_path_factory.mktemp("models"), sizes)
+
+
+@pytest.fixture(scope="session")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All models of `readers.py`."""
+    return made(tmp_path_factory.mktemp("readers"), dict.fromkeys(READERS, N_VOCAB))
+
+
+def made(folder: Path, sizes: Mapping[str, int]) -> Path:
+    """Make models in one process: transformers takes longer to import than they to make."""
     script = Path(__file__).with_name("make_models.py")
     done = subprocess.run(
-        [sys.executable, script, folder], capture_output=True, text=True, timeout=500, check=False
+        [sys.executable, script, folder, *sizes],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    sizes = {name: row.config.get("vocab_size", N_VOCAB) for name, row in ROWS.items()}
-    for name, n_vocab in (sizes | dict.fromkeys(READERS, N_VOCAB)).items():
+    for name, n_vocab in sizes.items():
         (folder / name / "tokenizer.json").write_text(json.dumps(byte_level(n_vocab - 4)))
     return folder

@@ -48,11 +48,11 @@ class Model:
 
 
 @pytest.fixture(scope="module", params=READERS)
-def model(request: pytest.FixtureRequest, models: Path) -> Model:
+def model(request: pytest.FixtureRequest, readers: Path) -> Model:
     """One of the models."""
-    arrays = np.load(models / f"{request.param}.npz")
+    arrays = np.load(readers / f"{request.param}.npz")
     tokens = arrays["tokens"].astype(np.int32)
-    row, folder = READERS[request.param], models / request.param
+    row, folder = READERS[request.param], readers / request.param
     return Model(row, folder, tokens, arrays.get("rows"), arrays["results"])
 
 
@@ -134,19 +134,19 @@ def test_native_bits_do_not_depend_on_threads(model: Model, native: Executable) 
 
 
 @pytest.fixture(scope="module")
-def peer_folder(models: Path) -> Path:
+def peer_folder(readers: Path) -> Path:
     """The models, with what llama.cpp gives for the files of some."""
     if find_spec("llama_cpp") is None:
         pytest.skip("needs llama-cpp-python")
     names = [name for name, row in READERS.items() if row.peer is not None]
     for name in names:
-        converted(models / name, "f32")
+        converted(readers / name, "f32")
     script = Path(__file__).with_name("llama_cpp_results.py")
     done = subprocess.run(
-        [sys.executable, script, models, *names], capture_output=True, text=True, check=False
+        [sys.executable, script, readers, *names], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return models
+    return readers
 
 
 def test_llama_cpp_agrees(model: Model, peer_folder: Path) -> None:

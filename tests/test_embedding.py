@@ -109,11 +109,16 @@ def test_texts_share_steps_and_progress_counts_tokens(model):
     assert model.embed([model.tokenize(TEXTS[0])], normalize=False) == found[0]
 
 
-def test_many_more_texts_than_are_under_way(model, monkeypatch):
+@pytest.mark.parametrize("snapshot_bytes", [0, 8])  # of a hybrid
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_many_more_texts_than_are_under_way(monkeypatch, snapshot_bytes, pooling):
     monkeypatch.setattr("edgeinfer.llm.passes.MOST_UNDER_WAY", 3)
-    texts = [f"text {i} " * (i % 7 + 1) for i in range(40)]
-    found = model.embed(texts, normalize=False)
-    assert (found == np.stack([model.embed(t, normalize=False) for t in texts])).all()
+    texts = [f"text {i % 5} " * (i % 7 + 1) for i in range(40)]
+    options = {"normalize": False, "pooling": pooling}
+    with make_model(n_pages=64, snapshot_bytes=snapshot_bytes) as model:
+        found = model.embed(texts, **options)
+        alone = [model.embed(text, **options) for text in texts]
+    assert (found == np.stack(alone)).all()
 
 
 def test_a_long_text_is_refused_by_name_or_cut_if_asked(model):
@@ -129,6 +134,7 @@ def test_a_long_text_is_refused_by_name_or_cut_if_asked(model):
     [
         (lambda m: m.embed(["ok", ""]), r"texts\[1\]: found an empty text"),
         (lambda m: m.embed([1, 2]), "a list of them for each text"),
+        (lambda m: m.embed(["ok", [1, 97]]), r"texts\[1\]: token id: found 97 \(need 0 to 96"),
         (lambda m: m.embed("x", pooling="max"), "pooling: found 'max'"),
         (lambda m: m.embed("x", dimensions=2), "dimensions: found 2 .*1 to 1"),
         (lambda m: m.rank("q", ["d"]), "no head that ranks"),

@@ -22,6 +22,7 @@ from edgeinfer.engine.sequence import FinishReason, Sequence
 from edgeinfer.errors import BackendError, CancelledError, InvalidParameterError, ModelClosedError
 
 MOST_UNREAD: Final = 48  # events a slow reader may leave before its sequence pauses
+LARGE_BYTES: Final = 1 << 20  # of rows of which fewer wait
 
 T = TypeVar("T")
 
@@ -234,4 +235,6 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def _most_unread(event: Event) -> int:
-    return 2 if isinstance(event, Rows) else MOST_UNREAD  # rows may be 64 MiB
+    """Return how many events may wait with this one; rows may be 64 MiB."""
+    is_large = isinstance(event, Rows) and event.rows.nbytes > LARGE_BYTES
+    return 2 if is_large else MOST_UNREAD

@@ -6,16 +6,18 @@ A model that writes text gives embeddings, too: the rows its head reads, pooled.
 from collections.abc import Iterable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
+from itertools import count
 from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.arguments import EmbedOptions, RankOptions, ReadOptions, spelled_out
+from edgeinfer.engine.handle import Handle
 from edgeinfer.engine.sequence import Sequence
 from edgeinfer.errors import ContextOverflowError, InvalidParameterError
 from edgeinfer.llm.answering import AnsweringModel
-from edgeinfer.llm.passes import Pass, Passes
+from edgeinfer.llm.passes import Pass, Passes, Tokens
 from edgeinfer.llm.vectors import (
     Pooling,
     Ranked,
@@ -27,6 +29,7 @@ from edgeinfer.llm.vectors import (
 )
 from edgeinfer.request import seconds, standing, token_ids
 
+STARTED_BETWEEN = 64  # texts between two looks at the file: one takes longer than a short text
 RERANK_TEMPLATE = "tokenizer.chat_template.rerank"
 QUERY, DOCUMENT = "query", "document"
 
@@ -121,7 +124,7 @@ class EmbeddingModel(AnsweringModel):
         dimensions = checked_dimensions(options.get("dimensions"), self._n_embedding)
         is_one, found = _listed(texts)
         tokens = [self._tokens_of(text, i, options) for i, text in enumerate(found)]
-        passes = [self._pass(ids, pooling, options) for ids in tokens]
+        passes = [Pass(ids, Rows(pooling)) for ids in tokens]
         normalize = options.get("normalize") is not False
         return _Embedding(self._passes(passes, options), passes, is_one, dimensions, normalize)
 
@@ -134,7 +137,7 @@ class EmbeddingModel(AnsweringModel):
             )
         is_one, found = _listed(texts)
         tokens = [self._tokens_of(text, i, options) for i, text in enumerate(found)]
-        passes = [self._pass(ids, None, options) for ids in tokens]
+        passes = [Pass(ids, Rows(None)) for ids in tokens]
         return _Embedding(self._passes(passes, options), passes, is_one, self._n_embedding, False)
 
     def _ranking(self, query: str, documents: Iterable[str], options: RankOptions) -> "_Ranking":
@@ -151,7 +154,7 @@ class EmbeddingModel(AnsweringModel):
         if given is not None and (isinstance(given, bool) or given < 1):
             raise InvalidParameterError(f"top_n: found {given!r} (need 1 or more, or None)")
         pairs = [self._pair(query, text, i, options) for i, text in enumerate(documents)]
-        passes = [self._pass(ids, "last", options) for ids in pairs]
+        passes = [Pass(ids, Rows("last")) for ids in pairs]
         is_logit = n_scores == 1 and not options.get("raw")
         return _Ranking(self._passes(passes, options), passes, is_logit, given)
 
@@ -172,24 +175,29 @@ class EmbeddingModel(AnsweringModel):
         executable = self._engine.executable
         return executable.n_hidden if self._pooling is None else executable.n_out
 
-    def _pass(self, tokens: list[int], pooling: Pooling | None, options: ReadOptions) -> Pass:
-        sequence = Sequence(
-            tokens,
-            None,
-            max_tokens=0,
-            rows_from=len(tokens) - 1 if pooling == "last" else 0,
-            hidden=self._pooling is None,
-            priority=standing(options.get("priority")),
-        )
-        return Pass(sequence, Rows(pooling))
-
     def _passes(self, passes: list[Pass], options: ReadOptions) -> Passes:
         timeout_s = seconds("timeout_s", options.get("timeout_s"))
-        for one in passes:
-            self._engine.check(one.sequence.tokens, max_tokens=0)
-        return Passes(passes, self._submit, timeout_s=timeout_s, progress=options.get("progress"))
+        priority = standing(options.get("priority"))
 
-    def _tokens_of(self, text: Text, index: int, options: ReadOptions) -> list[int]:
+        n_started = count()
+
+        def start(one: Pass, deadline_s: float | None) -> Handle:
+            if next(n_started) % STARTED_BETWEEN == 0:
+                self._check_ready()
+            sequence = Sequence(
+                one.tokens.tolist(),
+                None,
+                max_tokens=0,
+                rows_from=one.rows.first_of(len(one.tokens)),
+                hidden=self._pooling is None,
+                priority=priority,
+                deadline_s=deadline_s,
+            )
+            return self._driver.submit(sequence)
+
+        return Passes(passes, start, timeout_s=timeout_s, progress=options.get("progress"))
+
+    def _tokens_of(self, text: Text, index: int, options: ReadOptions) -> Tokens:
         """Return the ids of one of the texts."""
         if not isinstance(text, str):
             if isinstance(text, int):
@@ -197,8 +205,8 @@ class EmbeddingModel(AnsweringModel):
                     "texts: found token ids (need a list of them for each text, in a list)"
                 )
             tokens = token_ids(text)
-            if len(tokens) > self.n_ctx and options.get("truncate"):
-                return tokens[: self.n_ctx]
+            if options.get("truncate"):
+                tokens = tokens[: self.n_ctx]
         elif options.get("truncate"):
             tokens = self.tokenizer.encode_within(text, self.n_ctx)
         else:
@@ -208,10 +216,9 @@ class EmbeddingModel(AnsweringModel):
                 f"texts[{index}]: found an empty text, and this model has no token around texts; "
                 "give at least one character"
             )
-        self._check_length(f"texts[{index}]", tokens)
-        return tokens
+        return self._checked(f"texts[{index}]", tokens)
 
-    def _pair(self, query: str, document: str, index: int, options: RankOptions) -> list[int]:
+    def _pair(self, query: str, document: str, index: int, options: RankOptions) -> Tokens:
         """Return the ids of a query and a document."""
         for name, text in (("query", query), (f"documents[{index}]", document)):
             if not isinstance(text, str):
@@ -229,8 +236,7 @@ class EmbeddingModel(AnsweringModel):
                 shorter = self.tokenizer.decode(kept)
                 document = shorter if len(shorter) < len(document) else document[:-1]
                 tokens = self._filled(template, query, document)
-        self._check_length(f"query and documents[{index}]", tokens)
-        return tokens
+        return self._checked(f"query and documents[{index}]", tokens)
 
     def _filled(self, template: str, query: str, document: str) -> list[int]:
         for name in (QUERY, DOCUMENT):
@@ -238,13 +244,20 @@ class EmbeddingModel(AnsweringModel):
                 raise InvalidParameterError(f"template: found no {{{name}}} in it (need it)")
         return self.tokenizer.encode_filled(template, {QUERY: query, DOCUMENT: document})
 
-    def _check_length(self, what: str, tokens: list[int]) -> None:
+    def _checked(self, what: str, tokens: list[int]) -> Tokens:
+        """Return ids that the model can read."""
+        low, high = min(tokens), max(tokens)
+        if low < 0 or high >= self.n_vocab:
+            raise InvalidParameterError(
+                f"{what}: token id: found {low if low < 0 else high} (need 0 to {self.n_vocab - 1})"
+            )
         if len(tokens) > self.n_ctx:
             raise ContextOverflowError(
                 f"{what}: found {len(tokens)} tokens (need at most {self.n_ctx}, the context); "
                 "shorten it, pass truncate=True to cut its end, or load the model with a larger "
                 "n_ctx"
             )
+        return np.array(tokens, np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -283,7 +296,7 @@ class _Ranking:
         for index, one in enumerate(self.each):
             score = float(one.rows.made()[0])
             score = likelihood(score) if self.is_logit else score
-            places.append(Ranked(index, score, one.sequence.n_prompt))
+            places.append(Ranked(index, score, len(one.tokens)))
         return sorted(places, key=lambda place: -place.score)[: self.top_n]
 
 

@@ -282,10 +282,14 @@ class HeldModel:
                 f"{self.path.name}: this model writes no text and has no logits (need `{use}`)"
             )
 
-    def _submit(self, sequence: Sequence, timeout_s: float | None = None) -> Handle:
+    def _check_ready(self) -> None:
+        """Raise unless the model is open and its files are what they were."""
         self._check_open()
         for file in self._files:
             file.check_unchanged()
+
+    def _submit(self, sequence: Sequence, timeout_s: float | None = None) -> Handle:
+        self._check_ready()
         return self._driver.submit(sequence, timeout_s=timeout_s)
 
     def _check_open(self) -> None:

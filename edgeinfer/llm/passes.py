@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from edgeinfer.engine import events
 from edgeinfer.engine.handle import Handle
 from edgeinfer.engine.sequence import Sequence
@@ -18,14 +21,18 @@ from edgeinfer.llm.vectors import Rows
 
 TOKENS_UNDER_WAY = 2048  # a few steps' worth
 MOST_UNDER_WAY = 256  # texts
+Tokens = npt.NDArray[np.int32]
 TextsProgress = Callable[[int, int], None]  # tokens of the texts that are done, of all
 
 
 @dataclass(slots=True, eq=False)
 class Pass:
-    """One text's tokens, and what is made of their rows."""
+    """One text's tokens, int32, and what is made of their rows.
 
-    sequence: Sequence
+    There may be very many: ids as Python's integers, and a sequence, each has only on its way.
+    """
+
+    tokens: Tokens
     rows: Rows
 
     def take(self, event: events.Event) -> None:
@@ -40,20 +47,20 @@ class Passes:
     def __init__(
         self,
         passes: Ids[Pass],
-        submit: Callable[[Sequence], Handle],
+        start: Callable[[Pass, float | None], Handle],
         *,
         timeout_s: float | None = None,
         progress: TextsProgress | None = None,
     ) -> None:
-        """Start with `submit`; end all that is not done after `timeout_s`."""
-        self._waiting = deque(sorted(passes, key=lambda one: one.sequence.n_prompt))
+        """Start each with `start`, by its deadline; end all that is not done after `timeout_s`."""
+        self._waiting = deque(sorted(passes, key=lambda one: len(one.tokens)))
         self._under_way: deque[tuple[Pass, Handle]] = deque()
-        self._submit = submit
+        self._start = start
         self._timeout_s = timeout_s
         self._deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._progress = progress
         self._n_texts = len(passes)
-        self._n_total = sum(one.sequence.n_prompt for one in passes)
+        self._n_total = sum(len(one.tokens) for one in passes)
         self._n_done = 0
 
     def run(self) -> None:
@@ -62,7 +69,7 @@ class Passes:
             for one, handle in self._started():
                 for event in handle:
                     one.take(event)
-                self._ended(one.sequence)
+                self._ended(handle.sequence)
         finally:
             self.cancel()
 
@@ -72,7 +79,7 @@ class Passes:
             for one, handle in self._started():
                 async for event in handle:
                     one.take(event)
-                self._ended(one.sequence)
+                self._ended(handle.sequence)
         finally:
             self.cancel()
 
@@ -83,17 +90,16 @@ class Passes:
 
     def _started(self) -> Iterator[tuple[Pass, Handle]]:
         """Yield each in turn, with those behind it started that may run beside it."""
+        n_tokens = 0  # of those under way
         while self._waiting or self._under_way:
-            n_tokens = sum(one.sequence.n_prompt for one, _ in self._under_way)
             while self._waiting and len(self._under_way) < MOST_UNDER_WAY:
                 if self._under_way and n_tokens >= TOKENS_UNDER_WAY:
                     break
                 one = self._waiting.popleft()
-                one.sequence.deadline_s = self._deadline_s
-                self._under_way.append((one, self._submit(one.sequence)))
-                n_tokens += one.sequence.n_prompt
+                self._under_way.append((one, self._start(one, self._deadline_s)))
+                n_tokens += len(one.tokens)
             yield self._under_way[0]
-            self._under_way.popleft()
+            n_tokens -= len(self._under_way.popleft()[0].tokens)
 
     def _ended(self, sequence: Sequence) -> None:
         if sequence.error is not None:

@@ -63,6 +63,10 @@ class Rows:
         self._kept: list[Floats] = []
         self._n = 0
 
+    def first_of(self, n: int) -> int:
+        """Return the first row that is needed of a text of n tokens."""
+        return n - 1 if self._pooling == "last" else 0
+
     def add(self, rows: Floats) -> None:
         """Take the next rows, (n, width)."""
         self._n += len(rows)

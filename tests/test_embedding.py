@@ -80,9 +80,10 @@ def test_a_model_loaded_to_read_gives_the_same_and_writes_nothing(smollm2, smoll
         assert (reader.embed(TEXTS) == smollm2.embed(TEXTS, pooling="last")).all()
         with pytest.raises(errors.InvalidParameterError, match="loaded; load it with"):
             reader.embed(TEXTS, pooling="mean")
-        for use in (lambda: reader.generate("x"), lambda: reader.next_logits([1])):
+        uses = (reader.generate, reader.next_logits, reader.keep_prefix)
+        for use in uses:
             with pytest.raises(errors.InvalidParameterError, match="writes no text"):
-                use()
+                use([1])
 
 
 def test_embedding_beside_an_answer_changes_neither(smollm2):

@@ -151,6 +151,8 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
     backend = choose(plan.backend)
     with open_gguf(plan.path) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
+        if program.pooling is not None and any(n_gen for _, n_gen in tests):
+            raise InvalidParameterError(f"{plan.name}: this model writes no text (need -n 0)")
         executable = backend.compile(program, file.tensors, limits)
         try:
             steps = Steps(executable, n_pages, plan.n_batch)

@@ -126,6 +126,9 @@ def chat(
 
 def need_template(model: "Model", name: str) -> None:
     """Raise TemplateError unless the model says how a conversation is written for it."""
+    if model.pooling is not None:
+        use = "rank" if model.pooling == "rank" else "embed"
+        raise TemplateError(f"{name}: reads texts and writes none (need 'edgeinfer {use} {name}')")
     if model.tokenizer.chat_template is None:
         raise TemplateError(
             f"{name}: has no chat template, so it is no chat model (or its file lost it); "

@@ -140,6 +140,7 @@ class KeepingModel(HeldModel):
         self, conversation: Conversation, **layout: Any
     ) -> tuple[tuple[dict[str, Any], ...], list[int]]:
         """Return the messages, if it is messages, and the tokens."""
+        self._check_writes()
         if isinstance(conversation, str):
             return (), prompt_ids(self.tokenizer, conversation, False)
         items = list(conversation)

@@ -115,6 +115,7 @@ class FakeModel:
     """Has the methods of `edgeinfer.Model` that the command line calls."""
 
     n_ctx = N_CTX
+    pooling = None
     sampling_defaults = FakeSamplingParams()
 
     def __init__(self, *, chat_template="template", **load_options):

@@ -53,3 +53,9 @@ def test_documents_come_best_first(models, model_file, capsys):
     results = json.loads(capsys.readouterr().out)["results"]
     assert [result["index"] for result in results] == [1, 2, 0]
     assert results[0] == {"index": 1, "score": 2, "n_tokens": 3, "document": "a a"}
+
+
+def test_what_writes_is_refused_of_a_model_that_reads(models, model_file, capsys, monkeypatch):
+    monkeypatch.setattr("tests.cli.fake_model.FakeModel.pooling", "rank")
+    assert main(["chat", model_file]) == 3
+    assert f"need 'edgeinfer rank {model_file}'" in capsys.readouterr().err

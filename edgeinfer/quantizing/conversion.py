@@ -31,6 +31,7 @@ Floats = npt.NDArray[np.float32]
 Importance = Mapping[str, Floats]
 
 PIECE_VALUES = 1 << 20  # 4 MB of float32: more gains nothing, less shows the cost of a call
+KEPT_BYTES = 4 << 20  # the same of a tensor that is copied
 AHEAD = 2  # pieces in flight a thread
 
 
@@ -64,6 +65,8 @@ def pieces_of(tensor: Tensor, format: Format, importance: Floats | None) -> Iter
     n_matrices = len(importance) if importance is not None and of_experts else 1
     n_rows = tensor.n_rows // n_matrices
     step = max(1, PIECE_VALUES // tensor.n_columns)
+    if format is tensor.format:
+        step = max(1, KEPT_BYTES // tensor.row_bytes)
     for i in range(n_matrices):
         weights = importance[i] if importance is not None and of_experts else importance
         for first in range(i * n_rows, (i + 1) * n_rows, step):

@@ -70,7 +70,8 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *   COMBINE    v.out0 = the sum of v.in0's slots by the weights v.in1
  *   OBSERVE    the sums grow by the squares of v.in0's columns, and their counts; with a routing those of each row's
  *              experts, by one row for all slots or one a slot
- *   CONV       v.out0 = the taps c0 (taps, channels) over v.in0 and what stood there before, + c1
+ *   CONV       v.out0 = the dim[0] taps c0 (taps, channels) over v.in0 and what stood there before, + c1; without a
+ *              state over as many rows ahead as behind, zeros beyond the sequence
  *   SCAN       x, b, c, dt = v.in0..3; c0 = a, c1 = d, c2 = dt bias; heads: of x, groups of b and c
  *   DELTA      q, k, v, g, beta = v.in0..4; heads: of q and k, of v
  *   LAYER_NORM v.out0 = v.in0, of each of its heads[0] groups of columns the mean taken away, the rest rms, * c0, + c1;

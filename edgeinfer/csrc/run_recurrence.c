@@ -127,6 +127,30 @@ static void recurrence_chunk(void *context, const void *op_, int32_t chunk, int3
     (op->kind == EI_OP_CONV ? conv_run : state_run)(e, op, &e->runs[chunk / n], &p);
 }
 
+/* A convolution that looks ahead: columns of one sequence. */
+static void centered_chunk(void *context, const void *op_, int32_t chunk, int32_t thread) {
+    ei_exec *e = context;
+    const ei_op *op = op_;
+    (void)thread;
+    int32_t width = e->values.at[op->out[0]].width, parts = (width + CONV_COLUMNS - 1) / CONV_COLUMNS;
+    int32_t first = chunk % parts * CONV_COLUMNS, n = min_i32(CONV_COLUMNS, width - first), n_taps = op->dim[0];
+    const ei_run *run = &e->runs[chunk / parts];
+    const float *weight = vector_of(e, op->vec[0]) + first, *bias = vector_of(e, op->vec[1]), *taps[EI_MOST_TAPS];
+    for (int32_t t = 0; t < run->count; t++) {
+        for (int32_t j = 0; j < n_taps; j++) {
+            int32_t at = t + j - n_taps / 2;
+            taps[j] = at < 0 || at >= run->count ? zeros : row_of(e, op->in[0], run->first + at) + first;
+        }
+        e->kernels->convolve(taps, n_taps, weight, width, bias ? bias + first : NULL,
+                             row_of(e, op->out[0], run->first + t) + first, n);
+    }
+}
+
 void ei_plan_recurrence(ei_exec *e, const ei_op *op) {
+    if (op->state < 0) {
+        int32_t parts = (e->values.at[op->out[0]].width + CONV_COLUMNS - 1) / CONV_COLUMNS;
+        ei_add_job(e, centered_chunk, op, e->n_runs * parts);
+        return;
+    }
     ei_add_job(e, recurrence_chunk, op, e->n_runs * e->states.at[op->state].n_heads * parts_of(e, op));
 }

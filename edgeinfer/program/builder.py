@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeinfer.program import ops
-from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
+from edgeinfer.program.ops_mixing import ConvMask, Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import ONE_GROUP, Groups, Score
 from edgeinfer.program.ops_rowwise import EmbedIds, PoolKind
 from edgeinfer.program.program import Constant, Pooling, Program
@@ -212,14 +212,15 @@ class Builder:
         self._emit(ops.Attention(q, out, kv, heads, scale, softcap, *see, sinks, slopes))
         return out
 
-    def conv1d(self, x: Value, name: str, n_taps: int) -> Value:
-        """Convolve each channel over its own past, with `name.bias` if the file has it."""
+    def conv1d(self, x: Value, name: str, n_taps: int, *, mask: ConvMask = "causal") -> Value:
+        """Convolve each channel over its past, or both sides; use `name.bias` if it is there."""
         id = self._next_id(Conv)
-        self._recurrent.append(Conv(id, x.width, n_taps - 1))
+        if mask == "causal":
+            self._recurrent.append(Conv(id, x.width, n_taps - 1))
         weight = WeightRef(f"{name}.weight", (x.width, n_taps), Use.VECTOR)
         bias = self.optional(f"{name}.bias", (x.width,))
         out = self.value(x.width, x.rows)
-        self._emit(ops.Conv1d(x, weight, bias, out, id))
+        self._emit(ops.Conv1d(x, weight, bias, out, id, mask))
         return out
 
     def delta_net(

@@ -10,7 +10,7 @@ from edgeinfer.errors import ModelFormatError
 from edgeinfer.program.check import check_length, check_structure, check_tensors
 from edgeinfer.program.kv_places import kv_places
 from edgeinfer.program.op import Op
-from edgeinfer.program.ops import Attention, Embed, Pool
+from edgeinfer.program.ops import Attention, Conv1d, Embed, Pool
 from edgeinfer.program.printing import print_program
 from edgeinfer.program.states import Kv, Recurrent, State
 from edgeinfer.program.values import ConstantRef, Value, WeightRef
@@ -134,6 +134,7 @@ class Program:
     def takes_whole_sequences(self) -> bool:
         """Whether every step must hold its sequences from their first token to their last."""
         ahead = any(op.reach[1] != 0 for op in self.attentions())
+        ahead |= any(isinstance(op, Conv1d) and op.mask == "centered" for op in self.ops)
         pools = any(isinstance(op, Pool) for op in self.ops)
         counts = any(isinstance(op, Embed) and op.ids == "segments" for op in self.ops)
         return ahead or pools or counts or any(kv.kind == "step" for kv in self.kvs)

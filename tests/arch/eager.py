@@ -45,11 +45,12 @@ class Eager:
         out = np.zeros_like(q)
         for i in range(t):
             first = max(0, i - window + 1) if window else 0
+            end = i + 1 if self.key("attention.causal", True) else t
             for head in range(n_heads):
                 j = head // (n_heads // n_kv)
-                s = k[first : i + 1, j] @ q[i, head] / math.sqrt(dim)
+                s = k[first:end, j] @ q[i, head] / math.sqrt(dim)
                 p = np.exp(s - s.max())
-                out[i, head] = p @ v[first : i + 1, j] / p.sum()
+                out[i, head] = p @ v[first:end, j] / p.sum()
         return self.linear(out.reshape(t, -1), f"{blk}.attn_output")
 
     def mlp(self, h: F64, blk: str, fn: Callable[[F64], F64]) -> F64:
@@ -132,6 +133,11 @@ def gemma3_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list
 
 def lfm2_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list[int]) -> F64:
     """Return the logits of every position."""
+    return lfm2_rows(metadata, arrays, tokens) @ arrays["token_embd.weight"].T.astype(float)
+
+
+def lfm2_rows(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list[int]) -> F64:
+    """Return what the last norm makes of every position."""
     e = Eager(metadata, arrays)
     n, dim = len(tokens), e.key("embedding_length") // e.key("attention.head_count")
     th = angles(n, dim, e.key("rope.freq_base"))
@@ -144,14 +150,15 @@ def lfm2_logits(metadata: dict[str, Any], arrays: dict[str, Any], tokens: list[i
         else:
             x = x + short_conv(e, h, f"{blk}.shortconv")
         x = x + e.mlp(e.norm(x, f"{blk}.ffn_norm"), blk, silu)
-    return e.norm(x, "token_embd_norm") @ e.w["token_embd.weight"].T
+    return e.norm(x, "token_embd_norm")
 
 
 def short_conv(e: Eager, h: F64, name: str) -> F64:
     """Return out_proj(c * conv(b * u)), b, c, u = in_proj h."""
     b, c, u = np.split(e.linear(h, f"{name}.in_proj"), 3, axis=1)
     taps = e.w[f"{name}.conv.weight"]
-    padded = np.concatenate([np.zeros((taps.shape[1] - 1, taps.shape[0])), b * u])
+    ahead = 0 if e.key("attention.causal", True) else taps.shape[1] // 2
+    padded = np.pad(b * u, ((taps.shape[1] - 1 - ahead, ahead), (0, 0)))
     seen = [padded[j : j + len(h)] * taps[:, j] for j in range(taps.shape[1])]
     return e.linear(c * (sum(seen) + e.w.get(f"{name}.conv.bias", 0)), f"{name}.out_proj")
 

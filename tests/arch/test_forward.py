@@ -10,7 +10,7 @@ import pytest
 from edgeinfer.arch import build_program
 from edgeinfer.kernels.reference.backend import BACKEND
 from tests.arch import tiny
-from tests.arch.eager import gemma3_logits, lfm2_logits, llama_logits, qwen35_logits
+from tests.arch.eager import gemma3_logits, lfm2_logits, lfm2_rows, llama_logits, qwen35_logits
 from tests.kernels.kl import limits_for, run_tokens
 
 TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, tiny.N_VOCAB, 23)]
@@ -59,6 +59,13 @@ def test_lfm2_matches_the_eager_pass(tmp_path: Path, chunk: int, options: Any) -
     metadata, arrays = tiny.lfm2(**options)
     found = logits_of(tmp_path, metadata, arrays, chunk)
     np.testing.assert_allclose(found, lfm2_logits(metadata, arrays, TOKENS), atol=2e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": True, "n_taps": 5, "layers": "acca"}])
+def test_lfm2_that_looks_ahead_matches_the_eager_pass(tmp_path: Path, options: Any) -> None:
+    metadata, arrays = tiny.lfm2(attention__causal=False, pooling_type=0, **options)
+    found = logits_of(tmp_path, metadata, arrays, 23)
+    np.testing.assert_allclose(found, lfm2_rows(metadata, arrays, TOKENS), atol=2e-5)
 
 
 @pytest.mark.parametrize(

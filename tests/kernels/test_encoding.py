@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from edgeinfer.arch import build_program
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.kernels.backend import Batch, Limits
 from edgeinfer.kernels.jit.backend import BACKEND as JIT
@@ -229,6 +231,23 @@ def test_numba_scores_equal_native(files: Files, kind: PoolKind) -> None:
     made = [backend.compile(encoder(tensors, kind), tensors, LIMITS) for backend in (JIT, NATIVE)]
     found, expected = (executable.run(batch(TEXTS)) for executable in made)
     assert same_bits(found, expected)
+
+
+def test_convolutions_that_look_ahead_equal_the_reference(tmp_path: Path) -> None:
+    """And give the same for every sequence in company, at every level, in any of its columns."""
+    metadata, arrays = tiny.lfm2(
+        attention__causal=False, pooling_type=1, n_embd=144, n_taps=5, bias=True
+    )
+    file = tiny.open_model(tmp_path, metadata, arrays)
+    program = build_program(file.metadata, file.tensors, n_ctx=N_CTX)
+    limits = replace(LIMITS, kv_type="f32")
+    made = [backend.compile(program, file.tensors, limits) for backend in (NATIVE, REFERENCE)]
+    found, expected = (executable.run(batch(TEXTS)).copy() for executable in made)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+    for level in isa.levels():
+        one = NATIVE.compile(program, file.tensors, limits, isa_name=level)
+        alone = np.concatenate([one.run(batch([text])).copy() for text in TEXTS])
+        assert same_bits(found, alone)
 
 
 def test_norms_and_functions_leave_activations(files: Files) -> None:

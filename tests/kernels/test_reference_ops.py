@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.reference import functions as f
 from edgeinfer.kernels.reference.attention import Terms, attend
 from edgeinfer.kernels.reference.backend import BACKEND
+from edgeinfer.kernels.reference.recurrence import convolve_centered
 from edgeinfer.kernels.reference.routing import route
 from edgeinfer.kernels.reference.step import KvPages, Run
 from edgeinfer.program import ops
@@ -259,7 +259,7 @@ def test_attention_with_everything() -> None:
     np.testing.assert_allclose(found, expected.reshape(n, -1), atol=3e-6)
 
 
-def test_a_convolution_that_looks_ahead_is_refused() -> None:
-    taps = np.ones((WIDTH, 3))
-    with pytest.raises(UnsupportedModelError, match="op 'conv1d' that looks ahead"):
-        run(lambda w: ops.Conv1d(X0, w(taps), None, out(), 0, "centered"))
+def test_a_centered_convolution_takes_as_many_rows_behind_as_ahead() -> None:
+    x, taps = (RNG.standard_normal(shape).astype(np.float32) for shape in ((9, 6), (6, 5)))
+    expected = [np.convolve(x[:, c], taps[c, ::-1], "same") for c in range(6)]
+    np.testing.assert_allclose(convolve_centered(x, taps), np.array(expected).T, atol=1e-5)

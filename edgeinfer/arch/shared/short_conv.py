@@ -7,9 +7,9 @@ from edgeinfer.arch.shared.blocks import heads_of
 from edgeinfer.arch.shared.decoder import Mixed, Mlp, Style, decoder
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.arch.shared.rotation import rope_dims, scaled_table
-from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.program.builder import Builder
+from edgeinfer.program.ops_mixing import ConvMask
 from edgeinfer.program.values import Value
 from edgeinfer.quant.tensor import Tensor
 
@@ -24,15 +24,11 @@ def conv_decoder(
     Raises ModelFormatError naming the key at fault.
     """
     n_taps = m.integer(".shortconv.l_cache", least=2, most=MOST_TAPS)
-    if not m.flag(".attention.causal", True):
-        raise UnsupportedModelError(
-            f"{m.where}: key '{m.full_key('.attention.causal')}': found false (need true): "
-            "convolutions that look ahead are not supported"
-        )
+    mask: ConvMask = "causal" if hp.causal else "centered"
     rope = scaled_table(m, tensors, hp, rope_dims(m, hp.key_dim))
 
     def convolve(b: Builder, x: Value, layer: str) -> Mixed:
-        return [(_short_conv(b, x, layer, n_taps), "shortconv.out_proj")]
+        return [(_short_conv(b, x, layer, n_taps, mask), "shortconv.out_proj")]
 
     plan = [
         replace(heads_of(hp, il, rope), qk_norm="heads") if n_kv else convolve
@@ -41,8 +37,9 @@ def conv_decoder(
     decoder(b, hp, plan, mlp, Style(output_norm="token_embd_norm"))  # the name it has in files
 
 
-def _short_conv(b: Builder, x: Value, layer: str, n_taps: int) -> Value:
+def _short_conv(b: Builder, x: Value, layer: str, n_taps: int, mask: ConvMask) -> Value:
     """Gate a convolution on both sides; return its output, before `out_proj`."""
     n = x.width
     before, after, u = b.split(b.linear(x, f"{layer}.shortconv.in_proj", 3 * n), n, n, n)
-    return b.mul(after, b.conv1d(b.mul(before, u), f"{layer}.shortconv.conv", n_taps))
+    u = b.conv1d(b.mul(before, u), f"{layer}.shortconv.conv", n_taps, mask=mask)
+    return b.mul(after, u)

@@ -10,9 +10,7 @@ MOST_TAPS = 64  # EI_MOST_TAPS of csrc/base.h
 
 
 def convolve(lowering: Lowering, i: int, op: Conv1d) -> None:
-    """Lower a convolution over the past."""
-    if op.mask != "causal":
-        raise UnsupportedModelError("native backend: conv1d that looks ahead is not implemented")
+    """Lower a convolution over the past, or over both sides, which keeps nothing."""
     if op.weight.shape[1] > MOST_TAPS:
         raise UnsupportedModelError(
             f"native backend: conv1d of {op.weight.shape[1]} taps is not implemented "
@@ -25,7 +23,8 @@ def convolve(lowering: Lowering, i: int, op: Conv1d) -> None:
             inputs=(lowering.buffer(op.x),),
             outputs=(lowering.buffer(op.out),),
             vectors=(op.weight.name, op.bias.name if op.bias else None),
-            state=lowering.program.state_of(Conv, op.conv),
+            state=lowering.program.state_of(Conv, op.conv) if op.mask == "causal" else None,
+            dims=(op.weight.shape[1],),
         )
     )
 

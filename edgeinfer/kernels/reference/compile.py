@@ -362,14 +362,26 @@ def _recurrent(
 
 @compile_op.register
 def _(op: ops.Conv1d, source: Source) -> Kernel:
-    if op.mask != "causal":
-        raise UnsupportedModelError("reference backend: op 'conv1d' that looks ahead is not built")
     weight, bias = source.weights.whole(op.weight), source.weights.flat(op.bias)
+    if op.mask == "centered":
+        return _centered(op, weight, bias)
 
     def turn_of(step: Step, rows: slice) -> recurrence.Turn:
         return recurrence.convolve(step.values[op.x.id][rows], weight, bias)
 
     return _recurrent(op, source.snapshots[Conv, op.conv], turn_of)
+
+
+def _centered(op: ops.Conv1d, weight: Floats, bias: Floats | None) -> Kernel:
+    """Return the closure of a convolution over both sides of each row, in its sequence."""
+
+    def run(step: Step) -> None:
+        x = step.values[op.x.id]
+        parts = [recurrence.convolve_centered(x[r.start : r.end], weight) for r in step.runs]
+        y = np.concatenate(parts)
+        step.values[op.out.id] = y if bias is None else y + bias
+
+    return run
 
 
 @compile_op.register

@@ -51,6 +51,17 @@ def convolve(x: Floats, weight: Floats, bias: Floats | None) -> Turn:
     return turn
 
 
+def convolve_centered(x: Floats, weight: Floats) -> Floats:
+    """Return a depthwise convolution of rows that takes as many behind as ahead, zeros beyond."""
+    n_taps = weight.shape[1]
+    side = n_taps // 2
+    padded = np.pad(x, ((side, side), (0, 0)))
+    y: Floats = sum(
+        (padded[j : j + len(x)] * weight[:, j] for j in range(n_taps)), np.zeros_like(x)
+    )
+    return y
+
+
 def scan(
     x: Floats, b: Floats, c: Floats, dt: Floats, a: Floats, d: Floats, dt_bias: Floats
 ) -> Turn:

@@ -18,6 +18,7 @@ from edgeinfer.arch.shared.blocks import (
 )
 from edgeinfer.arch.shared.experts import read_experts
 from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_WIDTH, Hyper, read_hyper
+from edgeinfer.arch.shared.kv_sources import kv_sources
 from edgeinfer.arch.shared.layer_inputs import layer_inputs, mixed_in
 from edgeinfer.arch.shared.rotation import plain_table, rope_dims, scaled_table
 from edgeinfer.loader.metadata import Metadata
@@ -31,12 +32,16 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
     """Build the program from metadata; raises ModelFormatError naming the key at fault."""
     hp = read_hyper(m, tensors, n_ctx)
     plan = _plan(m, tensors, hp)
-    sources = _sources(m, plan)
+    sources = kv_sources(m, plan)
     experts = read_experts(m, tensors, hp) if m.integer(".expert_count", 0, least=0) else None
     b = Builder("gemma4", tensors)
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd, scale=hp.n_embd**0.5)
     n_input = m.integer(".embedding_length_per_layer_input", 0, least=0, most=MAX_WIDTH)
-    inputs = layer_inputs(b, x, hp, n_input) if n_input else ()
+    last = max(sources)  # of the layers that keep something, behind which few rows are wanted
+    inputs: list[Value] = []
+    if n_input:
+        sizes = [n_input] * last + [n_input * (hp.n_layers - last)]
+        inputs += b.split(layer_inputs(b, x, hp, n_input), *sizes)
     kvs: list[int] = []
     for il, heads in enumerate(plan):
         layer = f"blk.{il}"
@@ -46,11 +51,13 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
         else:  # checkpoints bring them all the same
             kvs.append(kvs[sources[il]])
             b.leave_out(*(f"{layer}.{name}.weight" for name in ("attn_k", "attn_v", "attn_k_norm")))
+        if il == last and selects_rows(hp):
+            h, x, inputs[last:] = b.rows(h), b.rows(x), [b.rows(rest) for rest in inputs[last:]]
+        if il == last and n_input:
+            inputs[last:] = b.split(inputs[last], *[n_input] * (hp.n_layers - last))
         q = b.linear(h, f"{layer}.attn_q", heads.n_heads * heads.key_dim)
         q = turned(b, q, f"{layer}.attn_q_norm", heads.n_heads, heads)
         o = b.attention(q, kvs[il], heads.n_heads, scale=heads.scale)
-        if il == hp.n_layers - 1 and selects_rows(hp):
-            o, x, inputs = b.rows(o), b.rows(x), (*inputs[:-1], *map(b.rows, inputs[-1:]))
         o = b.linear(o, f"{layer}.attn_output", hp.n_embd)
         x = b.add(x, b.rms_norm(o, f"{layer}.post_attention_norm", hp.eps))
         h = _mlp(b, x, layer, hp.n_ff[il], experts, hp.eps)
@@ -80,19 +87,6 @@ def _plan(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper) -> list[Heads]:
             heads = replace(heads, key_dim=key_dim, value_dim=value_dim, rope=swa, window=window)
         plan.append(heads)
     return plan
-
-
-def _sources(m: Metadata, plan: list[Heads]) -> list[int]:
-    """Return whose keys and values each layer reads: its own, or the last kept by one like it."""
-    key, n = ".attention.shared_kv_layers", len(plan)
-    first = n - m.integer(key, 0, least=0, most=n - 1)
-    sources = list(range(first))
-    for il in range(first, n):
-        alike = [i for i in range(first) if plan[i] == plan[il]]
-        if not alike:
-            raise m.error(key, f"found {n - first} (need heads like those of {il} before them)")
-        sources.append(alike[-1])
-    return sources
 
 
 def _keep(b: Builder, x: Value, layer: str, heads: Heads) -> int:

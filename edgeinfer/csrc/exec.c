@@ -43,8 +43,9 @@ void ei_exec_free(ei_exec *e) {
     ei_big_free(e->state_memory, e->state_bytes);
     ei_big_free(e->work_memory, e->work_bytes);
     ei_big_free(e->snapshot_memory, e->snapshot_bytes * (size_t)e->n_snapshots);
-    void *owned[] = {e->weights.at,  e->vectors.at, e->values.at, e->acts.at, e->kvs.at,   e->ropes.at, e->states.at,
-                     e->routings.at, e->sums.at,    e->ops.at,    e->jobs,    e->partials, e->spans,    e->runs};
+    void *owned[] = {e->weights.at, e->vectors.at, e->values.at,   e->acts.at,     e->kvs.at,
+                     e->ropes.at,   e->states.at,  e->routings.at, e->sums.at,     e->ops.at,
+                     e->jobs,       e->partials,   e->runs,        e->spans[0].at, e->spans[1].at};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
     free(e);
     ei_return_freed();
@@ -228,9 +229,9 @@ static bool allocate(ei_exec *e) {
     }
     size_t n_jobs = (size_t)e->ops.n * EI_JOBS_PER_OP + (size_t)e->ropes.n;
     e->jobs = calloc(n_jobs ? n_jobs : 1, sizeof *e->jobs);
-    e->spans = calloc((size_t)e->n_batch, sizeof *e->spans);
+    for (int rows = 0; rows < 2; rows++) e->spans[rows].at = calloc((size_t)e->n_batch, sizeof *e->spans[rows].at);
     e->runs = calloc((size_t)e->n_batch, sizeof *e->runs);
-    return e->jobs && e->spans && e->runs && allocate_snapshots(e);
+    return e->jobs && e->spans[0].at && e->spans[1].at && e->runs && allocate_snapshots(e);
 }
 
 int32_t ei_exec_measure(ei_exec *e, size_t *weights, size_t *state, size_t *work) {

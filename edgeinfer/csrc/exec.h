@@ -58,6 +58,10 @@ enum { EI_ROUTE_SCRATCH = 5 };
 typedef struct {
     int32_t first, count, sequence, end;
 } ei_span;
+typedef struct {
+    ei_span *at;
+    int32_t n;
+} ei_spans;
 
 /* The recurrent state of one op: heads of rows of columns, at a place of every snapshot. */
 typedef struct {
@@ -111,8 +115,7 @@ struct ei_exec {
     const ei_batch *batch;
     ei_job *jobs;
     int32_t n_jobs;
-    ei_span *spans;
-    int32_t n_spans;
+    ei_spans spans[2]; /* of the tokens' rows and of the wanted ones */
     ei_run *runs;
     int32_t n_runs;
     float *partials; /* attention split by chunk (run_attention.c) */
@@ -122,6 +125,11 @@ struct ei_exec {
 EI_INLINE int32_t rows_of(const ei_exec *e, int32_t rows) {
     if (rows == EI_ROWS_SEQUENCES) return e->n_runs;
     return rows == EI_ROWS_WANTED ? e->batch->n_wanted : e->batch->n_tokens;
+}
+
+/* which token a row of an op is */
+EI_INLINE int32_t token_of(const ei_exec *e, const ei_op *op, int32_t row) {
+    return op->rows == EI_ROWS_WANTED ? e->batch->wanted[row] : row;
 }
 
 EI_INLINE float *row_of(const ei_exec *e, int32_t value, int32_t row) {

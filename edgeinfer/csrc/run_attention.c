@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Where an item's rows are: query heads first_head .. of one KV head, for the tokens of one span. */
+/* Where an item's rows are: query heads first_head .. of one KV head, for the rows of one span. */
 typedef struct {
     const ei_span *span;
     int32_t kv_head, first_head, n_heads, n_rows;
@@ -54,23 +54,37 @@ static workspace workspace_of(const ei_exec *e, const ei_kv *kv, int32_t thread)
     return s;
 }
 
-void ei_plan_spans(ei_exec *e) {
-    const ei_batch *b = e->batch;
-    e->n_spans = 0;
-    for (int32_t t = 0; t < b->n_tokens;) {
-        int32_t next = t;
-        while (next < b->n_tokens && b->sequences[next] == b->sequences[t]) next++;
-        /* of equal length, but for one token */
-        for (int32_t left = (next - t + e->span_len - 1) / e->span_len; left > 0; left--) {
-            int32_t count = (next - t + left - 1) / left;
-            e->spans[e->n_spans++] = (ei_span){t, count, b->sequences[t], b->positions[next - 1]};
-            t += count;
-        }
+/* Rows first .. last - 1 of one sequence, cut into spans of equal length, but for one row. */
+static void cut_spans(ei_exec *e, ei_spans *spans, int32_t first, int32_t last, int32_t sequence, int32_t end) {
+    for (int32_t left = (last - first + e->span_len - 1) / e->span_len; left > 0; left--) {
+        int32_t count = (last - first + left - 1) / left;
+        spans->at[spans->n++] = (ei_span){first, count, sequence, end};
+        first += count;
     }
 }
 
+void ei_plan_spans(ei_exec *e) {
+    const ei_batch *b = e->batch;
+    ei_spans *tokens = &e->spans[EI_ROWS_TOKENS], *wanted = &e->spans[EI_ROWS_WANTED];
+    tokens->n = wanted->n = 0;
+    for (int32_t t = 0, w = 0; t < b->n_tokens;) {
+        int32_t next = t, next_wanted = w, sequence = b->sequences[t];
+        while (next < b->n_tokens && b->sequences[next] == sequence) next++;
+        while (next_wanted < b->n_wanted && b->wanted[next_wanted] < next) next_wanted++;
+        cut_spans(e, tokens, t, next, sequence, b->positions[next - 1]);
+        cut_spans(e, wanted, w, next_wanted, sequence, b->positions[next - 1]);
+        t = next, w = next_wanted;
+    }
+}
+
+static const ei_spans *spans_of(const ei_exec *e, const ei_op *op) { return &e->spans[op->rows]; }
+
+static int32_t position_of(const ei_exec *e, const ei_op *op, int32_t row) {
+    return e->batch->positions[token_of(e, op, row)];
+}
+
 static int32_t n_items(const ei_exec *e, const ei_op *op) {
-    return e->n_spans * e->kvs.at[op->kv].n_kv_heads * parts_of(group_of(e, op));
+    return spans_of(e, op)->n * e->kvs.at[op->kv].n_kv_heads * parts_of(group_of(e, op));
 }
 
 /* The first and the last position that a token sees. */
@@ -82,28 +96,29 @@ static int32_t last_of(const ei_op *op, const ei_span *span, int32_t position) {
 static item item_at(const ei_exec *e, const ei_op *op, int32_t index) {
     int32_t group = group_of(e, op), parts = parts_of(group), n_kv = e->kvs.at[op->kv].n_kv_heads;
     /* the last spans see the most positions: they come first, so that no long item is left for the end */
-    const ei_span *span = &e->spans[e->n_spans - 1 - index / (parts * n_kv)];
+    const ei_spans *spans = spans_of(e, op);
+    const ei_span *span = &spans->at[spans->n - 1 - index / (parts * n_kv)];
     item it = {.span = span, .kv_head = index / parts % n_kv};
     int32_t first = index % parts * EI_ATTENTION_ROWS;
     it.first_head = it.kv_head * group + first;
     it.n_heads = min_i32(EI_ATTENTION_ROWS, group - first);
     it.n_rows = it.n_heads * span->count;
-    int32_t low = e->batch->positions[span->first], high = e->batch->positions[span->first + span->count - 1];
+    int32_t low = position_of(e, op, span->first), high = position_of(e, op, span->first + span->count - 1);
     it.first_chunk = first_of(op, low) / EI_CHUNK_LEN;
     it.last_chunk = last_of(op, span, high) / EI_CHUNK_LEN;
     return it;
 }
 
-/* Row r: head r % n_heads of token r / n_heads. */
+/* Row r: head r % n_heads of row r / n_heads of the span. */
 static ei_attention_rows rows_at(const ei_exec *e, const ei_op *op, const item *it, workspace *s) {
     const ei_batch *b = e->batch;
     const ei_kv *kv = &e->kvs.at[op->kv];
     const float *slopes = vector_of(e, op->vec[1]);
     for (int32_t r = 0; r < it->n_rows; r++) {
-        int32_t token = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
-        const float *q = row_of(e, op->in[0], token) + (size_t)head * (size_t)kv->key_dim;
+        int32_t row = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
+        const float *q = row_of(e, op->in[0], row) + (size_t)head * (size_t)kv->key_dim;
         e->kernels->attention_query(kv, q, op->scale, s->q + (size_t)r * ei_query_words(kv));
-        s->position[r] = b->positions[token];
+        s->position[r] = position_of(e, op, row);
         s->first[r] = first_of(op, s->position[r]);
         s->last[r] = last_of(op, it->span, s->position[r]);
         s->slopes[r] = slopes ? slopes[head] : 0.0f;
@@ -136,9 +151,9 @@ static void finish_rows(ei_exec *e, const ei_op *op, const item *it, const works
     const float *sinks = vector_of(e, op->vec[0]);
     int32_t dim = kv->value_dim;
     for (int32_t r = 0; r < it->n_rows; r++) {
-        int32_t token = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
+        int32_t row = it->span->first + r / it->n_heads, head = it->first_head + r % it->n_heads;
         e->kernels->attention_finish(dim, s->m[r], s->l[r], s->o + (size_t)r * (size_t)dim, sinks ? sinks + head : NULL,
-                                     row_of(e, op->out[0], token) + (size_t)head * (size_t)dim);
+                                     row_of(e, op->out[0], row) + (size_t)head * (size_t)dim);
     }
     if (op->acts_out < 0) return;
     int32_t first = it->first_head * dim, n_blocks = it->n_heads * dim / EI_BLOCK;
@@ -169,7 +184,7 @@ static void item_chunk(void *context, const void *op_, int32_t index, int32_t th
 /* chunks of the item that sees the most */
 static int32_t most_chunks(const ei_exec *e, const ei_op *op) {
     int32_t most = 0;
-    for (int32_t i = 0; i < e->n_spans; i++) {
+    for (int32_t i = 0; i < spans_of(e, op)->n; i++) {
         item it = item_at(e, op, i * e->kvs.at[op->kv].n_kv_heads * parts_of(group_of(e, op)));
         most = max_i32(most, it.last_chunk - it.first_chunk + 1);
     }

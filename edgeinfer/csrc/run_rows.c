@@ -98,7 +98,7 @@ static float *heads_of(ei_exec *e, const ei_op *op, int which, int32_t row) {
             k->rms_norm(y + (size_t)h * (size_t)dim, weight, y + (size_t)h * (size_t)dim, dim, op->eps);
     if (op->rope >= 0) {
         const ei_rope *r = &e->ropes.at[op->rope];
-        size_t at = (size_t)row * (size_t)r->n_pairs;
+        size_t at = (size_t)token_of(e, op, row) * (size_t)r->n_pairs;
         k->rope(y, heads, dim, r->n_pairs, op->interleaved, r->cosines + at, r->sines + at);
     }
     return y;

@@ -65,6 +65,7 @@ class Attention(Op):
     s = scale * (q.k); s = cap * tanh(s / cap) where softcap > 0; s -= slope_h * abs(q - p); mask;
     m = max(max s, sink_h); e = exp(s - m); out = sum(e v) / (sum(e) + exp(sink_h - m)).
     causal: p <= q. A window W > 0 shows 0 <= q - p < W (past) or abs(q - p) <= W (symmetric).
+    The queries may be those of the wanted rows alone.
     """
 
     NAME: ClassVar[str] = "attention"
@@ -96,7 +97,7 @@ class Attention(Op):
             self.need(
                 self.slopes.length == self.heads, "slopes", self.slopes.length, str(self.heads)
             )
-        self.need(self.q.rows is Rows.TOKENS, "rows of q", self.q.rows.value, "T")
+        self.need(self.q.rows is not Rows.SEQUENCES, "rows of q", self.q.rows.value, "T or R")
         self.need_same_rows(self.q, self.out)
 
     @property

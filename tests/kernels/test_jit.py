@@ -30,6 +30,7 @@ from edgeinfer.program import ops
 from edgeinfer.program.builder import Builder
 from edgeinfer.quant.formats import FORMATS
 from tests.arch import tiny
+from tests.arch.test_gemma4 import gemma4
 from tests.kernels import test_attention as attention
 from tests.kernels import test_native_experts as experts
 from tests.kernels import test_native_moe as moe
@@ -84,6 +85,10 @@ def test_odd_shapes_equal_native(tmp_path: Path, shape: str) -> None:
             need_equal(tmp_path, metadata, arrays)
     else:
         need_equal(tmp_path, metadata, arrays)
+
+
+def test_layers_that_see_wanted_rows_alone_equal_native(tmp_path: Path) -> None:
+    need_equal(tmp_path, *gemma4())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,19 +1,17 @@
 """Write per-layer embeddings: rows of a second table, of which each layer mixes a part in."""
 
-from collections.abc import Sequence
-
 from edgeinfer.arch.shared.hyper import Hyper
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.values import Value
 
 
-def layer_inputs(b: Builder, x: Value, hp: Hyper, width: int) -> Sequence[Value]:
-    """Return what each layer mixes in: its part of the token's row, and of its embedding's."""
+def layer_inputs(b: Builder, x: Value, hp: Hyper, width: int) -> Value:
+    """Return what the layers mix in, one behind the other: the token's row and its embedding's."""
     n = hp.n_layers * width
     rows = b.embed("per_layer_token_embd", hp.n_vocab, n, scale=width**0.5)
     h = b.scale(b.linear(x, "per_layer_model_proj", n), by=hp.n_embd**-0.5)
     h = b.rms_norm(h, "per_layer_proj_norm", hp.eps, groups=hp.n_layers)
-    return b.split(b.scale(b.add(h, rows), by=2**-0.5), *[width] * hp.n_layers)
+    return b.scale(b.add(h, rows), by=2**-0.5)
 
 
 def mixed_in(b: Builder, x: Value, row: Value, layer: str, eps: float) -> Value:

@@ -27,7 +27,12 @@ def rope(op: ops.Rope, source: Source) -> Run:
     interleaved = int(op.pairing == "interleaved")
 
     def run(step: Step) -> None:
-        go(step, *sizes, interleaved, *step.turns(op.inv_freq.index, inv_freq, op.mscale))
+        go(
+            step,
+            *sizes,
+            interleaved,
+            *step.turns(op.inv_freq.index, inv_freq, op.mscale, op.x.rows),
+        )
 
     return run
 
@@ -58,7 +63,7 @@ def attention(op: ops.Attention, source: Source) -> Run:
     compiled, pool, size = attend.attention.compiled, source.pool, pages.keys.itemsize
 
     def run(step: Step) -> None:
-        spans = step.spans(most)
+        spans = step.spans(most, op.q.rows)
         n_pieces = len(spans) * kv.n_kv_heads
         pool.run(compiled, n_pieces, size, address(spans), *sizes, *at, *tail)
 

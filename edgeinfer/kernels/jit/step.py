@@ -1,5 +1,8 @@
 """Say what one step is about: how many rows, where its tokens lie, how far heads are turned."""
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,34 +44,49 @@ class Step:
         self._slots = np.stack([pages, batch.positions % PAGE_LEN], axis=1)
         self.at_slots = address(self._slots)
         self._tables = np.ascontiguousarray(batch.page_tables)
-        self._spans: dict[int, npt.NDArray[np.int64]] = {}
-        self._turns: dict[tuple[int, float], tuple[int, int]] = {}
+        self._spans: dict[tuple[int, Rows], npt.NDArray[np.int64]] = {}
+        self._turns: dict[tuple[int, float, Rows], tuple[int, int]] = {}
         self._kept: list[Floats] = []
 
-    def spans(self, most: int) -> npt.NDArray[np.int64]:
-        """Cut the tokens into spans of one sequence and at most `most` tokens, for attention."""
-        if most not in self._spans:
+    def spans(self, most: int, rows: Rows) -> npt.NDArray[np.int64]:
+        """Cut rows into spans of neighbours in one sequence, at most `most`, for attention."""
+        if (most, rows) not in self._spans:
             sequences, positions = self.batch.sequences, self.batch.positions
+            tokens = self._tokens_of(rows)
             cuts = [
-                (first, min(most, end - first), end - 1)
-                for start, end in self.runs
+                (first, min(most, end - first), last)
+                for start, end, last in self._stretches(tokens)
                 for first in range(start, end, most)
             ]
             spans = np.zeros((len(cuts), SPAN_NUMBERS), np.int64)
-            spans[:, (0, 1, 4)] = cuts
+            if cuts:
+                spans[:, (0, 1, 4)] = cuts
+            first = tokens[spans[:, 0]]
             row_bytes = self._tables.strides[0]
-            spans[:, 2] = (
-                address(self._tables) + sequences[spans[:, 0]].astype(np.int64) * row_bytes
-            )
-            spans[:, 3], spans[:, 4] = positions[spans[:, 0]], positions[spans[:, 4]]
-            self._spans[most] = spans
-        return self._spans[most]
+            spans[:, 2] = address(self._tables) + sequences[first].astype(np.int64) * row_bytes
+            spans[:, 3], spans[:, 4] = positions[first], positions[spans[:, 4]]
+            self._spans[most, rows] = spans
+        return self._spans[most, rows]
 
-    def turns(self, constant: int, inv_freq: Floats, mscale: float) -> tuple[int, int]:
+    def _tokens_of(self, rows: Rows) -> npt.NDArray[np.int32]:
+        if rows is Rows.WANTED:
+            return self.batch.wanted
+        return np.arange(len(self.batch.tokens), dtype=np.int32)
+
+    def _stretches(self, tokens: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
+        """Yield rows, from and to, of neighbouring tokens, and the last token of their sequence."""
+        for start, end in self.runs:
+            first, last = np.searchsorted(tokens, (start, end)).tolist()
+            gaps = first + 1 + np.flatnonzero(np.diff(tokens[first:last]) > 1)
+            bounds = [first, *gaps.tolist(), last]
+            yield from ((a, b, end - 1) for a, b in pairwise(bounds))
+
+    def turns(self, constant: int, inv_freq: Floats, mscale: float, rows: Rows) -> tuple[int, int]:
         """Return the addresses of the cosines and sines `(rows, pairs)` of one table."""
-        key = (constant, mscale)
+        key = (constant, mscale, rows)
         if key not in self._turns:
-            cosines, sines = _turns(self.batch.positions, inv_freq, mscale)
+            positions = self.batch.positions[self._tokens_of(rows)]
+            cosines, sines = _turns(positions, inv_freq, mscale)
             self._kept += [cosines, sines]
             self._turns[key] = (address(cosines), address(sines))
         return self._turns[key]

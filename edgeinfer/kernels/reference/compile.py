@@ -211,11 +211,11 @@ def _(op: ops.Rope, source: Source) -> Kernel:
     if op.axis is not None:
         raise UnsupportedModelError("reference backend: op 'rope' over several axes is not built")
     inv_freq = source.program.constant(op.inv_freq).astype(np.float64)
-    key = (op.inv_freq.index, op.mscale)
+    key = (op.inv_freq.index, op.mscale, op.x.rows)
 
     def run(step: Step) -> None:
         if key not in step.angles:
-            angles = step.batch.positions[:, None] * inv_freq
+            angles = step.batch.positions[step.tokens_of(op.x.rows), None] * inv_freq
             cos, sin = np.cos(angles) * op.mscale, np.sin(angles) * op.mscale
             step.angles[key] = (cos.astype(np.float32), sin.astype(np.float32))
         cos32, sin32 = step.angles[key]
@@ -257,9 +257,11 @@ def _(op: ops.Attention, source: Source) -> Kernel:
     pages = source.pages[op.kv]
 
     def run(step: Step) -> None:
-        q = step.values[op.q.id]
+        tokens = step.tokens_of(op.q.rows)
+        q = np.zeros((len(step.batch.tokens), op.q.width), np.float32)
+        q[tokens] = step.values[op.q.id]
         parts = [attend(q[r.start : r.end], r, pages, terms) for r in step.runs]
-        step.values[op.out.id] = np.concatenate(parts)
+        step.values[op.out.id] = np.concatenate(parts)[tokens]
 
     return run
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from edgeinfer.kernels.backend import PAGE_LEN, Batch
 from edgeinfer.program.states import Kv
+from edgeinfer.program.values import Rows
 
 Floats = npt.NDArray[np.float32]
 Slots = npt.NDArray[np.int64]
@@ -71,7 +72,11 @@ class Step:
     runs: tuple[Run, ...]
     slots: Slots  # (T,), where each token's keys and values go
     values: dict[int, npt.NDArray[Any]] = field(default_factory=dict)
-    angles: dict[tuple[int, float], tuple[Floats, Floats]] = field(default_factory=dict)
+    angles: dict[tuple[int, float, Rows], tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def tokens_of(self, rows: Rows) -> slice | npt.NDArray[np.int32]:
+        """Return which tokens the rows of a value are: all, or the wanted."""
+        return slice(None) if rows is Rows.TOKENS else self.batch.wanted
 
 
 Kernel: TypeAlias = Callable[[Step], None]

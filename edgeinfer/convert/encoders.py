@@ -31,8 +31,18 @@ READING = (flag(".attention.causal", False), pooling_key("none"))
 
 
 def _bert(c: Config) -> Keys:
-    c.expect("hidden_act", "gelu")
     c.expect("position_embedding_type", "absolute", default="absolute")
+    return _of_bert(c)
+
+
+def _jina_bert(c: Config) -> Keys:
+    c.expect("position_embedding_type", "alibi")
+    c.expect("feed_forward_type", "geglu")
+    return _of_bert(c)
+
+
+def _of_bert(c: Config) -> Keys:
+    c.expect("hidden_act", "gelu")
     c.expect("is_decoder", False, default=False)
     return [*base_keys(c, eps="layer_norm_eps", layer_norm=True), *READING]
 
@@ -145,6 +155,12 @@ _ROBERTA = Family(
 _ROBERTA_SCORES = Family(
     "bert", _scores(_roberta), renames=(_PREFIX,), changes=(("position_embd", _positions),)
 )
+_JINA = Family(
+    "jina-bert-v2",
+    _jina_bert,
+    renames=(_PREFIX,),
+    left_out=rf"(bert\.)?{POOLER}|{MASKED_LM}",
+)
 _NOMIC = Family("nomic-bert", _nomic_bert, left_out=MASKED_LM)
 _NOMIC_MOE = Family(
     "nomic-bert-moe",
@@ -172,6 +188,8 @@ ENCODERS: dict[str, Family | Callable[[Config], Family]] = {
         renames=((r"^(?=embed_tokens\.|layers\.|norm\.)", "model."),),
         changes=(("*norm", plus_one),),
     ),
+    "JinaBertForMaskedLM": _JINA,
+    "JinaBertModel": _JINA,
     "ModernBertForMaskedLM": _MODERN,
     "ModernBertForSequenceClassification": Family(
         "modern-bert", _modern_scores, renames=((r"^model\.", ""), _CLASSES)

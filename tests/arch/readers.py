@@ -109,6 +109,24 @@ READERS: dict[str, Reader] = {
         pooling="mean",
         peer=None,  # it leaves out the experts' bias
     ),
+    "jina-bert-v2": Reader(
+        "jina-bert-v2",
+        "JinaBert",  # of ports.py
+        {
+            "feed_forward_type": "geglu",
+            "hidden_act": "gelu",
+            "hidden_size": 72,
+            "intermediate_size": 96,
+            "layer_norm_eps": 1e-12,
+            "max_position_embeddings": 256,
+            "num_attention_heads": 6,  # no power of two
+            "num_hidden_layers": 2,
+            "position_embedding_type": "alibi",
+            "type_vocab_size": 2,
+        },
+        pooling="mean",
+        peer=TANH,
+    ),
     "modern-bert": Reader("modern-bert", "ModernBertModel", LOCAL, "cls", peer=TANH),
     "modern-bert, scores of the first": Reader(
         "modern-bert",

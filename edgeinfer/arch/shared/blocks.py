@@ -11,7 +11,7 @@ from edgeinfer.program.ops import Fn, GatedFn
 from edgeinfer.program.ops_mixing import Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import ONE_GROUP, Groups, Score
 from edgeinfer.program.rope import RopeTable
-from edgeinfer.program.values import Use, Value, WeightRef
+from edgeinfer.program.values import ConstantRef, Use, Value, WeightRef
 
 QkNorm = Literal["none", "heads", "rows", "own"]
 
@@ -29,6 +29,7 @@ class Heads:
         sinks: whether each head has a logit of its own that attends to nothing.
         mask: whether a query sees what stands before it, or all.
         window_kind: whether a window is behind it, or that far to both sides.
+        slopes: what heads take from a score for each position of distance.
     """
 
     n_heads: int
@@ -46,6 +47,7 @@ class Heads:
     sinks: bool = False
     mask: Mask = "causal"
     window_kind: WindowKind = "past"
+    slopes: ConstantRef | None = None
 
 
 def heads_of(hp: Hyper, il: int, rope: RopeTable | None) -> Heads:
@@ -149,6 +151,7 @@ def attend(b: Builder, q: Value, k: Value, v: Value, layer: str, heads: Heads) -
         mask=heads.mask,
         window_kind=heads.window_kind,
         sinks=sinks,
+        slopes=heads.slopes,
     )
 
 

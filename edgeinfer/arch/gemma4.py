@@ -46,17 +46,17 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
     for il, heads in enumerate(plan):
         layer = f"blk.{il}"
         h = b.rms_norm(x, f"{layer}.attn_norm", hp.eps)
+        q = b.linear(h, f"{layer}.attn_q", heads.n_heads * heads.key_dim)
+        q = turned(b, q, f"{layer}.attn_q_norm", heads.n_heads, heads)
         if sources[il] == il:
             kvs.append(_keep(b, h, layer, heads))
         else:  # checkpoints bring them all the same
             kvs.append(kvs[sources[il]])
             b.leave_out(*(f"{layer}.{name}.weight" for name in ("attn_k", "attn_v", "attn_k_norm")))
         if il == last and selects_rows(hp):
-            h, x, inputs[last:] = b.rows(h), b.rows(x), [b.rows(rest) for rest in inputs[last:]]
+            q, x, *inputs[last:] = map(b.rows, (q, x, *inputs[last:]))
         if il == last and n_input:
             inputs[last:] = b.split(inputs[last], *[n_input] * (hp.n_layers - last))
-        q = b.linear(h, f"{layer}.attn_q", heads.n_heads * heads.key_dim)
-        q = turned(b, q, f"{layer}.attn_q_norm", heads.n_heads, heads)
         o = b.attention(q, kvs[il], heads.n_heads, scale=heads.scale)
         o = b.linear(o, f"{layer}.attn_output", hp.n_embd)
         x = b.add(x, b.rms_norm(o, f"{layer}.post_attention_norm", hp.eps))

@@ -94,3 +94,12 @@ def test_rows_of_several_sequences(native: Executable) -> None:
 def test_the_reference_says_so_too(model: Model, all_rows: Floats) -> None:
     found = run_tokens(REFERENCE.compile(*model, LIMITS), TOKENS, SOME, 64)
     np.testing.assert_allclose(found, all_rows[SOME], atol=2e-2 * np.abs(all_rows).max())
+
+
+def test_embeddings_for_each_layer_are_looked_up_where_they_are(model: Model) -> None:
+    program, tensors = model
+    found = NATIVE.measure(program, tensors, LIMITS)
+    tables = ("token_embd.weight", "per_layer_token_embd.weight")
+    assert found.table_bytes == sum(tensors[name].n_bytes for name in tables)
+    kept = sum(t.n_bytes for name, t in tensors.items() if name != "per_layer_token_embd.weight")
+    assert found.weights_bytes < 1.1 * kept

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.convert.config import FULL, SLIDING, Config
+from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.metadata import REQUIRED
 from edgeinfer.loader.strings import StringArray
@@ -17,15 +18,18 @@ from edgeinfer.writer.entries import Entry
 
 Keys = list[Entry]
 POOLING = ".pooling_type"
+MOST = float(np.finfo(np.float32).max)
 
 
 def u32(key: str, value: int) -> Entry:
-    """Return a count."""
+    """Return a count. Raises ModelFormatError for one that 32 bits cannot hold."""
+    _expect_within(key, [value], 0, (1 << 32) - 1)
     return Entry(key, "u32", value)
 
 
 def f32(key: str, value: float) -> Entry:
-    """Return a number."""
+    """Return a number. Raises ModelFormatError for one that is too large."""
+    _expect_within(key, [value], -MOST, MOST)
     return Entry(key, "f32", value)
 
 
@@ -45,13 +49,21 @@ def flags(key: str, values: Sequence[bool]) -> Entry:
 
 
 def counts(key: str, values: Sequence[int]) -> Entry:
-    """Return a count for each layer or token."""
+    """Return a count for each layer or token. Raises ModelFormatError as `u32` does."""
+    _expect_within(key, values, -(1 << 31), (1 << 31) - 1)
     return Entry(key, f"i32[{len(values)}]", np.array(values, np.int32))
 
 
 def numbers(key: str, values: Sequence[float]) -> Entry:
-    """Return a number for each token."""
+    """Return a number for each token. Raises ModelFormatError as `f32` does."""
+    _expect_within(key, values, -MOST, MOST)
     return Entry(key, f"f32[{len(values)}]", np.array(values, np.float32))
+
+
+def _expect_within(key: str, values: Sequence[float], least: float, most: float) -> None:
+    found = next((value for value in values if not least <= value <= most), None)
+    if found is not None:
+        raise ModelFormatError(f"key {quote(key)}: found {found} (need {least:g} to {most:g})")
 
 
 def raw_bytes(key: str, values: npt.NDArray[np.uint8]) -> Entry:

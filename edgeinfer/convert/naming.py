@@ -26,7 +26,7 @@ BARE = (".ssm_a", ".ssm_d")  # tensors whose names have no suffix
 # Buffers that checkpoints carry and the model computes by itself.
 BUFFERS = re.compile(r"\.(rotary_emb\.inv_freq|masked_bias|position_ids)$")
 # Experts of a layer, and norms of its heads, are one tensor in a file.
-_NUMBERED = re.compile(r"\.(experts|norms)\.(\d+)\.")
+_NUMBERED = re.compile(r"\.(experts|norms)\.(\d{1,6})\.")
 _LAYER = re.compile(r"^blk\.\d+\.")
 
 

@@ -12,6 +12,7 @@ from edgeinfer.errors import ModelFormatError, ModelNotFoundError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.mapped import display
 
+MAX_DIGITS = 19  # so that integers have 64 bits
 MAX_BYTES = 256 << 20  # the largest tokenizer.json has 40 MB
 
 Object = dict[str, Any]
@@ -35,6 +36,14 @@ def read_objects(path: Path) -> list[Object]:
     return found
 
 
+def read_text(path: Path) -> str:
+    """Return what a file of UTF-8 says; raises as `read_object` does."""
+    try:
+        return _read(path).decode()
+    except UnicodeDecodeError:
+        raise ModelFormatError(f"{display(path)}: not UTF-8") from None
+
+
 def _read(path: Path) -> bytes:
     where = display(path)
     try:
@@ -43,7 +52,7 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise ModelNotFoundError(f"{where}: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:
-        raise ModelFormatError(f"{where}: found more than {MAX_BYTES} bytes of JSON")
+        raise ModelFormatError(f"{where}: found more than {MAX_BYTES} bytes (need at most these)")
     return raw
 
 
@@ -69,8 +78,22 @@ def _parsed(raw: bytes, where: str, *, infinite: bool = False) -> Any:
             return math.inf
         raise ModelFormatError(f"{where}: found {name} (need finite numbers)")
 
+    def real(digits: str) -> float:
+        value = float(digits)
+        return value if math.isfinite(value) else constant(digits[:40])
+
+    def whole(digits: str) -> int | float:
+        # Some files write 10**30 for "as much as you like", which no integer of ours is.
+        return int(digits) if len(digits) <= MAX_DIGITS else real(digits)
+
     try:
-        return json.loads(raw, object_pairs_hook=once, parse_constant=constant)
+        return json.loads(
+            raw,
+            object_pairs_hook=once,
+            parse_constant=constant,
+            parse_float=real,
+            parse_int=whole,
+        )
     except RecursionError:
         raise ModelFormatError(f"{where}: JSON nested too deep") from None
     except ValueError as error:

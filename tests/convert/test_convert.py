@@ -145,6 +145,10 @@ def test_the_tokenizer_is_that_of_the_folder(folder: Path, tmp_path: Path) -> No
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "missing"),
         ({"rope_scaling": [1]}, "key 'rope_parameters'"),
         ({"num_hidden_layers": 0}, "key 'num_hidden_layers'"),
+        ({"vocab_size": 1 << 40}, "key '.vocab_size': found 1099511627776"),
+        ({"vocab_size": 10**30}, "key 'vocab_size'"),
+        ({"rms_norm_eps": 10**400}, "need finite numbers"),
+        ({"rope_theta": 1e300}, "key '.rope.freq_base'"),
     ],
 )
 def test_a_configuration_that_is_not_understood_is_refused(
@@ -171,6 +175,24 @@ def test_a_tokenizer_that_is_not_understood_is_refused(
     folder: Path, keys: dict[str, Any], message: str
 ) -> None:
     changed(folder, "tokenizer.json", **keys)
+    with pytest.raises(EdgeInferError, match=message):
+        convert(folder, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        ("tokenizer_config", {"chat_template": [5]}, "chat_template: found '5'"),
+        ("tokenizer_config", {"chat_template": {"a": 1}}, "need name and template"),
+        ("generation_config", {"do_sample": True, "top_k": -3}, "top_k': found -3"),
+        ("generation_config", {"do_sample": True, "temperature": 1e200}, "sampling.temp'"),
+        ("generation_config", {"eos_token_id": [2, -1]}, "eot token: found id -1"),
+    ],
+)
+def test_settings_that_are_not_understood_are_refused(
+    folder: Path, name: str, keys: dict[str, Any], message: str
+) -> None:
+    changed(folder, f"{name}.json", **keys)
     with pytest.raises(EdgeInferError, match=message):
         convert(folder, dry_run=True)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeinfer.convert.strict_json import Object, read_object
+from edgeinfer.convert.strict_json import Object, read_object, read_text
 from edgeinfer.convert.tokens.rebuilding import BERT, sentence_pieces, word_pieces
 from edgeinfer.convert.tokens.sentencepiece_model import read_sentencepiece
 from edgeinfer.convert.tokens.table import model_of
@@ -19,6 +19,7 @@ from edgeinfer.loader.mapped import display
 NAME = "tokenizer.json"
 WORD_PIECES = "vocab.txt"
 SENTENCEPIECE = "tokenizer.model"
+TEMPLATE = "chat_template.jinja"
 ADDED = "added_tokens.json"
 SETTINGS = ("special_tokens_map.json", "tokenizer_config.json")
 
@@ -57,6 +58,9 @@ def read_tokenizer(folder: Path) -> Found:
     for name in SETTINGS:
         if (folder / name).is_file():
             settings |= read_object(folder / name)
+    template = folder / TEMPLATE
+    if template.is_file():
+        settings["chat_template"] = read_text(template)
     path = folder / NAME
     if path.is_file():
         return Found(display(path), read_object(path), settings, _scores(folder / SENTENCEPIECE))

@@ -7,7 +7,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from edgeinfer.convert.strict_json import Object
+from edgeinfer.convert.strict_json import Object, read_text
 from edgeinfer.convert.tokens.sentencepiece_model import SentencePieceModel
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader.cursor import quote
@@ -32,10 +32,7 @@ BERT: Object = {
 
 def word_pieces(path: Path, settings: Object) -> Object:
     """Return what BertTokenizer makes of a list of tokens, one a line."""
-    try:
-        lines = path.read_bytes().decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
-    except UnicodeDecodeError:
-        raise ModelFormatError(f"{display(path)}: not UTF-8") from None
+    lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     ids = {token: token_id for token_id, token in enumerate(lines)}
     special = {role: _content(settings[f"{role}_token"]) for role in ("unk", "sep", "cls", "pad")}
     special["mask"] = _content(settings["mask_token"])

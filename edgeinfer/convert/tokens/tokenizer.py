@@ -14,7 +14,6 @@ from edgeinfer.convert.tokens.unigram import unigram_keys
 from edgeinfer.convert.tokens.wordpiece import word_piece_keys
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
-from edgeinfer.loader.mapped import display
 from edgeinfer.text.vocabulary import PREFIX
 
 HINTS = {
@@ -41,7 +40,7 @@ def tokenizer_keys(folder: Path, c: Config, *, n_vocab: int) -> Keys:
     if "type_vocab_size" in c.values:
         n_types = c.values.integer("type_vocab_size", least=0)
         keys.append(u32(PREFIX + "token_type_count", n_types))
-    return keys + _templates(folder, found.settings) + _hints(generation)
+    return keys + _templates(found) + _hints(generation)
 
 
 def _table_keys(found: Found, table: TokenTable) -> Keys:
@@ -62,19 +61,20 @@ def _optional(path: Path) -> Object:
     return read_object(path) if path.is_file() else {}
 
 
-def _templates(folder: Path, more: Object) -> Keys:
-    path = folder / "chat_template.jinja"
-    found = more.get("chat_template")
-    if path.is_file():
-        try:
-            found = path.read_bytes().decode()
-        except UnicodeDecodeError:
-            raise ModelFormatError(f"{display(path)}: not UTF-8") from None
-    named = {"default": found} if isinstance(found, str) else {}
-    if isinstance(found, list):
-        named = {
-            one["name"]: one["template"] for one in found if {"name", "template"} <= one.keys()
-        }
+def _templates(found: Found) -> Keys:
+    """Return the chat templates: one, or several with names."""
+    listed = found.settings.get("chat_template")
+    if isinstance(listed, str):
+        listed = [{"name": "default", "template": listed}]
+    named: dict[str, str] = {}
+    for one in listed if isinstance(listed, list) else [listed] if listed else []:
+        about = one if isinstance(one, dict) else {}
+        name, source = about.get("name"), about.get("template")
+        if not isinstance(name, str) or not isinstance(source, str):
+            raise ModelFormatError(
+                f"{found.where}: chat_template: found {quote(str(one))} (need name and template)"
+            )
+        named[name] = source
     keys = [
         text("tokenizer.chat_template" + ("" if name == "default" else f".{name}"), source)
         for name, source in named.items()
@@ -88,7 +88,7 @@ def _hints(generation: Object) -> Keys:
     if generation.get("do_sample") is not True:
         return []
     keys = [
-        f32(f"general.sampling.{name}", float(generation[key]))
+        f32(f"general.sampling.{name}", generation[key])
         for key, name in HINTS.items()
         if type(generation.get(key)) in (int, float)
     ]

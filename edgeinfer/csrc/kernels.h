@@ -212,8 +212,10 @@ typedef struct {
     /* y = sum of taps[j] * weight[j], the rows of weight `stride` floats apart; bias NULL: none */
     void (*convolve)(const float *const *taps, int32_t n_taps, const float *weight, int32_t stride, const float *bias,
                      float *y, int32_t n);
-    void (*scan)(float *state, int32_t stride, int32_t n_rows, int32_t n, const ei_scan *in, float *y);
-    void (*delta)(float *state, int32_t stride, int32_t n_rows, int32_t n, const ei_delta *in, float *y);
+    void (*scan)(const float *from, float *state, int32_t stride, int32_t n_rows, int32_t n, const ei_scan *in,
+                 float *y);
+    void (*delta)(const float *from, float *state, int32_t stride, int32_t n_rows, int32_t n, const ei_delta *in,
+                  float *y);
 
     /* the roof of this level: multiply-adds on registers alone, EI_PEAK_*; returns how many were done */
     int64_t (*peak)(int32_t kind, int64_t n_turns);

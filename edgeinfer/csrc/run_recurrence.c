@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* Columns of one chunk: of a convolution, whose rows are short work, and of a state, which then stays in L1. */
-enum { CONV_COLUMNS = 128, STATE_COLUMNS = 64 };
+enum { CONV_COLUMNS = 128, STATE_COLUMNS = 64, OWN_FLOATS = 8192 };
 
 static const float zeros[CONV_COLUMNS];
 
@@ -41,10 +41,17 @@ static const float *state_before(const ei_exec *e, const ei_run *run, const part
     return e->batch->positions[run->first] ? state_in(e, e->batch->snapshots[run->sequence], p) : NULL;
 }
 
-static void copy_part(const ei_state *s, const part *p, const float *from, float *to) {
+/* The columns of a part, which may stand among others or alone: `stride` floats from row to row. */
+typedef struct {
+    float *at;
+    size_t stride;
+} columns;
+
+static void copy_part(const ei_state *s, const part *p, const columns *from, const columns *to) {
     for (size_t row = 0; row < (size_t)s->n_rows; row++) {
-        size_t at = row * (size_t)s->n_columns, n_bytes = (size_t)p->n * sizeof *to;
-        from ? memcpy(to + at, from + at, n_bytes) : memset(to + at, 0, n_bytes);
+        float *x = to->at + row * to->stride;
+        size_t n_bytes = (size_t)p->n * sizeof *x;
+        from->at ? memcpy(x, from->at + row * from->stride, n_bytes) : memset(x, 0, n_bytes);
     }
 }
 
@@ -72,7 +79,7 @@ static void conv_run(ei_exec *e, const ei_op *op, const ei_run *run, const part 
     }
 }
 
-static void scan_row(ei_exec *e, const ei_op *op, const part *p, int32_t row, float *state) {
+static void scan_row(ei_exec *e, const ei_op *op, const part *p, int32_t row, const float *from, const columns *to) {
     const ei_state *s = &e->states.at[op->state];
     size_t group = (size_t)(p->head / (op->heads[0] / op->heads[1])) * (size_t)s->n_rows;
     size_t column = (size_t)p->head * (size_t)s->n_columns + (size_t)p->first;
@@ -85,10 +92,10 @@ static void scan_row(ei_exec *e, const ei_op *op, const part *p, int32_t row, fl
         .d = vector_of(e, op->vec[1])[p->head],
         .dt_bias = vector_of(e, op->vec[2])[p->head],
     };
-    e->kernels->scan(state, s->n_columns, s->n_rows, p->n, &in, row_of(e, op->out[0], row) + column);
+    e->kernels->scan(from, to->at, (int32_t)to->stride, s->n_rows, p->n, &in, row_of(e, op->out[0], row) + column);
 }
 
-static void delta_row(ei_exec *e, const ei_op *op, const part *p, int32_t row, float *state) {
+static void delta_row(ei_exec *e, const ei_op *op, const part *p, int32_t row, const float *from, const columns *to) {
     const ei_state *s = &e->states.at[op->state];
     int32_t k_heads = op->heads[0], k_head = op->tiled ? p->head % k_heads : p->head / (op->heads[1] / k_heads);
     size_t key = (size_t)k_head * (size_t)s->n_rows;
@@ -101,21 +108,30 @@ static void delta_row(ei_exec *e, const ei_op *op, const part *p, int32_t row, f
         .g = row_of(e, op->in[3], row)[p->head],
         .beta = row_of(e, op->in[4], row)[p->head],
     };
-    e->kernels->delta(state, s->n_columns, s->n_rows, p->n, &in, row_of(e, op->out[0], row) + column);
+    e->kernels->delta(from, to->at, (int32_t)to->stride, s->n_rows, p->n, &in, row_of(e, op->out[0], row) + column);
 }
 
-/* The state is worked on where it is to stand at the end, and copied wherever it is wanted on the way. */
+/* The state is worked on where it is to stand at the end, read by the first row where it stood; over many rows in a
+ * place of its own, where its columns lie together. It is copied wherever it is wanted on the way. */
 static void state_run(ei_exec *e, const ei_op *op, const ei_run *run, const part *p) {
     const ei_batch *b = e->batch;
     const ei_state *s = &e->states.at[op->state];
-    float *state = state_in(e, b->saved_snapshots[run->last_save], p);
+    float own[OWN_FLOATS];
+    size_t stride = (size_t)s->n_columns;
+    bool apart = run->count > 1 && p->n < s->n_columns && p->n * s->n_rows <= OWN_FLOATS;
+    columns before = {(float *)state_before(e, run, p), stride};
+    columns last = {state_in(e, b->saved_snapshots[run->last_save], p), stride};
+    columns work = apart ? (columns){own, (size_t)p->n} : last;
+    if (apart || !before.at) copy_part(s, p, &before, &work), before = work;
     int32_t save = run->first_save;
-    copy_part(s, p, state_before(e, run, p), state);
-    for (int32_t row = run->first; row < run->first + run->count; row++) {
-        (op->kind == EI_OP_SCAN ? scan_row : delta_row)(e, op, p, row, state);
-        for (; save < run->last_save && b->saved_rows[save] == row; save++)
-            copy_part(s, p, state, state_in(e, b->saved_snapshots[save], p));
+    for (int32_t row = run->first; row < run->first + run->count; row++, before = work) {
+        (op->kind == EI_OP_SCAN ? scan_row : delta_row)(e, op, p, row, before.at, &work);
+        for (; save < run->last_save && b->saved_rows[save] == row; save++) {
+            columns wanted = {state_in(e, b->saved_snapshots[save], p), stride};
+            copy_part(s, p, &work, &wanted);
+        }
     }
+    if (apart) copy_part(s, p, &work, &last);
 }
 
 static void recurrence_chunk(void *context, const void *op_, int32_t chunk, int32_t thread) {

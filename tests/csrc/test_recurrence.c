@@ -43,17 +43,23 @@ static void test_convolve(const ei_kernels *k, int n, int n_taps, int round) {
 
 /* A state of n_rows of `stride`, of which n columns are worked on, and what the law makes of it. */
 typedef struct {
-    guarded own, in_x, in_p, in_q, out;
-    float *state, *want, *x, *p, *q, *y, want_y[MOST_COLUMNS];
+    guarded own, kept, in_x, in_p, in_q, out;
+    float *from, *state, *want, *x, *p, *q, *y, want_y[MOST_COLUMNS];
     int32_t n_rows, n, stride;
 } scene;
 
 static scene scene_new(int32_t n_rows, int32_t n, int round) {
     scene s = {.n_rows = n_rows, .n = n, .stride = n + 16 * (round % 2)};
     size_t size = (size_t)((n_rows - 1) * s.stride + n);
-    s.state = floats_of(&s.own, (int)size, round);
+    s.from = s.state = floats_of(&s.own, (int)size, round);
     s.want = malloc(size * 4);
     memcpy(s.want, s.state, size * 4);
+    s.kept = guarded_new(size * 4);
+    if (round % 3 == 1) { /* read from one place, left in another */
+        s.state = s.kept.data;
+        memcpy(s.state, s.from, size * 4);
+        for (int32_t i = 0; i < n_rows; i++) memset(s.state + i * s.stride, 7, (size_t)n * 4);
+    }
     s.x = floats_of(&s.in_x, n, round), s.y = floats_of(&s.out, n, 0);
     s.p = floats_of(&s.in_p, n_rows, round), s.q = floats_of(&s.in_q, n_rows, round);
     return s;
@@ -63,7 +69,8 @@ static void scene_end(const char *isa, const char *what, scene *s) {
     expect_floats(isa, what, (s->n_rows - 1) * s->stride + s->n, s->state, s->want);
     expect_floats(isa, what, s->n, s->y, s->want_y);
     free(s->want);
-    guarded_free(s->own), guarded_free(s->in_x), guarded_free(s->in_p), guarded_free(s->in_q), guarded_free(s->out);
+    guarded_free(s->own), guarded_free(s->kept), guarded_free(s->in_x), guarded_free(s->in_p), guarded_free(s->in_q);
+    guarded_free(s->out);
 }
 
 static void test_scan(const ei_kernels *k, int32_t n_rows, int32_t n, int round) {
@@ -80,7 +87,7 @@ static void test_scan(const ei_kernels *k, int32_t n_rows, int32_t n, int round)
         }
         s.want_y[c] = fmaf(in.d, in.x[c], y);
     }
-    k->scan(s.state, s.stride, n_rows, n, &in, s.y);
+    k->scan(s.from, s.state, s.stride, n_rows, n, &in, s.y);
     scene_end(k->isa, "scan", &s);
 }
 
@@ -103,7 +110,7 @@ static void test_delta(const ei_kernels *k, int32_t n_rows, int32_t n, int round
         }
         s.want_y[c] = y;
     }
-    k->delta(s.state, s.stride, n_rows, n, &in, s.y);
+    k->delta(s.from, s.state, s.stride, n_rows, n, &in, s.y);
     scene_end(k->isa, "delta", &s);
 }
 

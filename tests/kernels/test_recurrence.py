@@ -34,6 +34,7 @@ SHAPES = {
     "conv, two taps": {"n": 48, "taps": 2, "bias": False},
     "conv, odd": {"n": 41, "taps": 9, "bias": True},
     "scan": {"heads": 4, "groups": 2, "dim": 84, "state": 10},
+    "scan, more than a part holds": {"heads": 2, "groups": 1, "dim": 80, "state": 130},
     "scan, one group": {"heads": 3, "groups": 1, "dim": 16, "state": 33},
     "scan, tiny": {"heads": 14, "groups": 7, "dim": 3, "state": 1},
     "delta, tiled": {"k_heads": 2, "v_heads": 4, "key": 6, "value": 150},

@@ -3,10 +3,10 @@
     python -m benchmarks.recurrence                  # one thread, the best instruction set
     python -m benchmarks.recurrence -t 2 --isa avx2 --shape granite-4-tiny --json
 
-A program of layers that only recur, with heads and states of released models, runs on the executor
-as a model does. One token reads every layer's state and writes it to another snapshot: GB/s of both.
-512 tokens meet states that stay in the cache: GMAC/s, of which each element of a state is three
-(kept, added to, read).
+A program of layers that only recur, with heads and states as released models have, runs on the
+executor as a model does. One token reads every layer's state and writes it to another snapshot:
+GB/s of both. 512 tokens meet states that stay in the cache: GMAC/s, of which each element of a
+state is three (kept, added to, read).
 
 In every round the roofs are measured, then the steps, so that a busy neighbour slows both: memory
 read plainly, which no writing reaches, and multiply-adds of float32 on registers alone. A figure is
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
 SHAPES = {
     "granite-4-tiny": Shape("scan", 36, 48, 1, 64, 128),
     "falcon-h1-1.5b": Shape("scan", 24, 48, 1, 64, 256),
-    "qwen-3.5-4b": Shape("delta", 24, 32, 16, 128, 128),
+    "delta-net": Shape("delta", 24, 32, 16, 128, 128),
 }
 
 
@@ -92,9 +92,7 @@ def written(shape: Shape) -> tuple[Program, dict[str, Tensor]]:
         if shape.kind == "scan":
             x = b.ssm_scan(x, write, read, step, "blk", heads=shape.heads, groups=shape.groups)
         else:
-            x = b.delta_net(
-                read, write, x, step, other, k_heads=shape.groups, v_heads=shape.heads
-            )
+            x = b.delta_net(read, write, x, step, other, k_heads=shape.groups, v_heads=shape.heads)
     b.output("logits", b.rows(x))
     return b.finish(Sizes(wide)), tensors
 

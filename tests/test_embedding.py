@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from edgeinfer.llm.vectors import likelihood
 from edgeinfer.model import load
 from edgeinfer.sizing import estimate
 from tests.arch import tiny
+from tests.engine.fakes import unpaced
 from tests.fake_llm import make_model
 from tests.gguf_writer import write_gguf
 
@@ -51,6 +53,30 @@ def encoder():
     """Gives a row a text, from all of its tokens at once."""
     with make_model(n_pages=64, n_batch=512, whole_sequences=True, pooling="mean") as model:
         yield model
+
+
+def embedded_at_once(model, texts, **options):
+    """Return the vectors of texts that have all come before the first step."""
+    held, go, found = threading.Event(), threading.Event(), []
+    unpaced(model._engine)
+
+    def hold():
+        held.set()
+        go.wait()
+
+    threads = [
+        threading.Thread(target=lambda: model._driver.call(hold)),
+        threading.Thread(target=lambda: found.append(model.embed(texts, **options))),
+    ]
+    threads[0].start()
+    held.wait()
+    threads[1].start()
+    while model._driver._commands.qsize() < len(texts):
+        time.sleep(0.001)
+    go.set()
+    for thread in threads:
+        thread.join()
+    return found[0]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
@@ -100,9 +126,10 @@ def test_embedding_beside_an_answer_changes_neither(smollm2):
 
 def test_texts_share_steps_and_progress_counts_tokens(model):
     seen = []
-    found = model.embed(TEXTS, normalize=False, progress=lambda *n: seen.append(n))
+    progress = {"progress": lambda *n: seen.append(n)}
+    found = embedded_at_once(model, TEXTS, normalize=False, **progress)
     steps = model._engine.executable.steps
-    assert len(steps) < len(TEXTS)
+    assert steps[0] == (1, 5, 11, 42, 5)  # the longest begins in what the others leave
     total = sum(len(model.tokenize(text)) for text in TEXTS)
     assert seen[-1] == (total, total) and len(seen) == len(TEXTS)
     assert found.shape == (5, 1)
@@ -134,7 +161,8 @@ def test_a_long_text_is_refused_by_name_or_cut_if_asked(model):
     ("call", "match"),
     [
         (lambda m: m.embed(["ok", ""]), r"texts\[1\]: found an empty text"),
-        (lambda m: m.embed([1, 2]), "a list of them for each text"),
+        (lambda m: m.embed([1, 2]), "found token ids .*a list of token ids for each"),
+        (lambda m: m.embed([b"ok"]), "found bytes"),
         (lambda m: m.embed(["ok", [1, 97]]), r"texts\[1\]: token id: found 97 \(need 0 to 96"),
         (lambda m: m.embed("x", pooling="max"), "pooling: found 'max'"),
         (lambda m: m.embed("x", dimensions=2), "dimensions: found 2 .*1 to 1"),
@@ -167,10 +195,8 @@ def test_time_that_is_up_and_a_task_that_is_cancelled_end_the_work(model):
 
 def test_a_step_takes_texts_whole_where_tokens_look_ahead(encoder):
     lengths = [300, 150, 100, 500, 7, 1]
-    encoder.embed(["x" * n for n in lengths])
-    steps = encoder._engine.executable.steps
-    assert sorted(n for step in steps for n in step) == sorted(lengths)
-    assert len(steps) < len(lengths)
+    embedded_at_once(encoder, ["x" * n for n in lengths])
+    assert encoder._engine.executable.steps == [(1, 7, 100, 150), (300,), (500,)]
     pool = encoder._engine.scheduler.holdings.pool
     assert pool.n_free == pool.n_pages
 
@@ -228,6 +254,13 @@ def test_documents_are_ranked_best_first():
             ranker.embed("x")
         with pytest.raises(errors.InvalidParameterError, match=r"found no \{document\}"):
             ranker.rank("q", ["d"], template="{query}")
+
+
+def test_classes_are_no_ranks(tmp_path):
+    head = np.ones((2, 80), np.float32)
+    path = encoder_path(tmp_path, {"cls.output.weight": head}, pooling_type=4)
+    with load(path) as classifier, pytest.raises(errors.InvalidParameterError, match="no head"):
+        classifier.rank("q", ["d"])
 
 
 def test_likelihood_is_a_share_of_one():

@@ -30,6 +30,8 @@ from edgeinfer.llm.vectors import (
 from edgeinfer.request import seconds, standing, token_ids
 
 STARTED_BETWEEN = 64  # texts between two looks at the file: one takes longer than a short text
+LABELS = ".classifier.output_labels"
+YES_OR_NO = ["yes", "no"]
 RERANK_TEMPLATE = "tokenizer.chat_template.rerank"
 QUERY, DOCUMENT = "query", "document"
 
@@ -143,7 +145,8 @@ class EmbeddingModel(AnsweringModel):
     def _ranking(self, query: str, documents: Iterable[str], options: RankOptions) -> "_Ranking":
         self._check_open()
         n_scores = self._engine.executable.n_out
-        if self._pooling != "rank" or n_scores > 2:
+        answers = n_scores == 2 and list(self.metadata.strings(LABELS, ())) == YES_OR_NO
+        if self._pooling != "rank" or (n_scores != 1 and not answers):
             raise InvalidParameterError(
                 f"{self.path.name}: this model has no head that ranks (need a reranker; the dot "
                 "products of what `embed` gives rank, too)"
@@ -151,7 +154,8 @@ class EmbeddingModel(AnsweringModel):
         if isinstance(documents, str):
             raise InvalidParameterError("documents: found a text (need a list of texts)")
         given = options.get("top_n")
-        if given is not None and (isinstance(given, bool) or given < 1):
+        is_count = isinstance(given, int) and not isinstance(given, bool) and given >= 1
+        if given is not None and not is_count:
             raise InvalidParameterError(f"top_n: found {given!r} (need 1 or more, or None)")
         pairs = [self._pair(query, text, i, options) for i, text in enumerate(documents)]
         passes = [Pass(ids, Rows("last")) for ids in pairs]
@@ -200,9 +204,10 @@ class EmbeddingModel(AnsweringModel):
     def _tokens_of(self, text: Text, index: int, options: ReadOptions) -> Tokens:
         """Return the ids of one of the texts."""
         if not isinstance(text, str):
-            if isinstance(text, int):
+            if isinstance(text, int | bytes):
                 raise InvalidParameterError(
-                    "texts: found token ids (need a list of them for each text, in a list)"
+                    f"texts: found {'bytes' if isinstance(text, bytes) else 'token ids'} (need "
+                    "texts, or a list of token ids for each, in a list)"
                 )
             tokens = token_ids(text)
             if options.get("truncate"):

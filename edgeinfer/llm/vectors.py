@@ -14,6 +14,7 @@ from edgeinfer.errors import InvalidParameterError
 
 Floats = npt.NDArray[np.float32]
 Pooling = Literal["mean", "cls", "last"]
+ROWS_AT_ONCE = 1024  # in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +95,15 @@ def cut_and_normalized(vectors: Floats, dimensions: int, *, normalize: bool) -> 
 
     A vector of zeros stays one.
     """
-    vectors = vectors[:, :dimensions]
-    if not normalize or not len(vectors):
-        return np.ascontiguousarray(vectors)
-    exact = vectors.astype(np.float64)
-    squares = np.add.accumulate(exact * exact, axis=1)[:, -1:]  # from left to right
-    lengths = np.sqrt(squares)
-    lengths[lengths == 0] = 1.0
-    scaled: Floats = (exact / lengths).astype(np.float32)
-    return scaled
+    made = np.ascontiguousarray(vectors[:, :dimensions])
+    if normalize:
+        for first in range(0, len(made), ROWS_AT_ONCE):
+            exact = made[first : first + ROWS_AT_ONCE].astype(np.float64)
+            squares = np.add.accumulate(exact * exact, axis=1)[:, -1:]  # from left to right
+            lengths = np.sqrt(squares)
+            lengths[lengths == 0] = 1.0
+            made[first : first + ROWS_AT_ONCE] = exact / lengths
+    return made
 
 
 def likelihood(score: float) -> float:

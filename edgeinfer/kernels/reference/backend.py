@@ -22,8 +22,9 @@ from edgeinfer.kernels.backend import (
     check_limits,
     check_page,
 )
-from edgeinfer.kernels.reference.compile import Source, compile_op
+from edgeinfer.kernels.reference.compile import compile_op
 from edgeinfer.kernels.reference.recurrence import make_snapshots
+from edgeinfer.kernels.reference.source import Source
 from edgeinfer.kernels.reference.step import Kernel, KvPages, make_pages, start_step
 from edgeinfer.kernels.reference.weights import Weights
 from edgeinfer.kernels.snapshots import check_snapshot, check_snapshots

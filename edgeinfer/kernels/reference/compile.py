@@ -1,38 +1,22 @@
 """Turn each op into one closure over decoded weights, to be called with a step."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import singledispatch
 
 import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
+from edgeinfer.kernels.reference import compile_recurrence as recurrent
 from edgeinfer.kernels.reference import functions as f
-from edgeinfer.kernels.reference import recurrence
 from edgeinfer.kernels.reference.attention import Terms, attend
 from edgeinfer.kernels.reference.routing import route
-from edgeinfer.kernels.reference.step import Kernel, KvPages, Run, Step
-from edgeinfer.kernels.reference.weights import Weights
+from edgeinfer.kernels.reference.source import Source
+from edgeinfer.kernels.reference.step import Kernel, Step
 from edgeinfer.kernels.segments import segments
 from edgeinfer.program import ops
-from edgeinfer.program.program import Program
-from edgeinfer.program.states import Conv, Delta, Recurrent, Ssm
 from edgeinfer.program.values import Value, WeightRef
-from edgeinfer.quant.imatrix import Sums
 
 Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
-    """What closures are made from."""
-
-    program: Program
-    weights: Weights
-    pages: Mapping[int, KvPages]
-    snapshots: Mapping[tuple[type[Recurrent], int], Floats]
-    observed: Mapping[str, Sums]
 
 
 @singledispatch
@@ -346,68 +330,6 @@ def _(op: ops.Route, source: Source) -> Kernel:
     return run
 
 
-def _recurrent(
-    op: ops.Conv1d | ops.SsmScan | ops.DeltaNet,
-    snapshots: Floats,
-    turn_of: Callable[[Step, slice], recurrence.Turn],
-) -> Kernel:
-    """Return the closure of an op that goes from row to row of each sequence."""
-
-    def turned(step: Step, run: Run) -> Floats:
-        return recurrence.recur(run, snapshots, turn_of(step, slice(run.start, run.end)))
-
-    def run(step: Step) -> None:
-        step.values[op.out.id] = np.concatenate([turned(step, run) for run in step.runs])
-
-    return run
-
-
-@compile_op.register
-def _(op: ops.Conv1d, source: Source) -> Kernel:
-    weight, bias = source.weights.whole(op.weight), source.weights.flat(op.bias)
-    if op.mask == "centered":
-        return _centered(op, weight, bias)
-
-    def turn_of(step: Step, rows: slice) -> recurrence.Turn:
-        return recurrence.convolve(step.values[op.x.id][rows], weight, bias)
-
-    return _recurrent(op, source.snapshots[Conv, op.conv], turn_of)
-
-
-def _centered(op: ops.Conv1d, weight: Floats, bias: Floats | None) -> Kernel:
-    """Return the closure of a convolution over both sides of each row, in its sequence."""
-
-    def run(step: Step) -> None:
-        x = step.values[op.x.id]
-        parts = [recurrence.convolve_centered(x[r.start : r.end], weight) for r in step.runs]
-        y = np.concatenate(parts)
-        step.values[op.out.id] = y if bias is None else y + bias
-
-    return run
-
-
-@compile_op.register
-def _(op: ops.SsmScan, source: Source) -> Kernel:
-    a, d, dt_bias = (source.weights.whole(ref).ravel() for ref in (op.a, op.d, op.dt_bias))
-
-    def turn_of(step: Step, rows: slice) -> recurrence.Turn:
-        x = f.in_groups(step.values[op.x.id][rows], op.heads)
-        b, c = (f.in_groups(step.values[value.id][rows], op.groups) for value in (op.b, op.c))
-        return recurrence.scan(x, b, c, step.values[op.dt.id][rows], a, d, dt_bias)
-
-    return _recurrent(op, source.snapshots[Ssm, op.ssm], turn_of)
-
-
-@compile_op.register
-def _(op: ops.DeltaNet, source: Source) -> Kernel:
-    heads = np.arange(op.v_heads)
-    ratio = op.v_heads // op.k_heads
-    of_key = heads % op.k_heads if op.map == "tiled" else heads // ratio
-
-    def turn_of(step: Step, rows: slice) -> recurrence.Turn:
-        q, k = (f.in_groups(step.values[value.id][rows], op.k_heads) for value in (op.q, op.k))
-        v = f.in_groups(step.values[op.v.id][rows], op.v_heads)
-        g, beta = (step.values[value.id][rows] for value in (op.g, op.beta))
-        return recurrence.apply_delta(q[:, of_key], k[:, of_key], v, g, beta)
-
-    return _recurrent(op, source.snapshots[Delta, op.delta], turn_of)
+compile_op.register(recurrent.convolution)
+compile_op.register(recurrent.scan)
+compile_op.register(recurrent.delta_rule)

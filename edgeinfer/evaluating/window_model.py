@@ -28,7 +28,7 @@ from edgeinfer.quant.tensor import Tensor
 from edgeinfer.sizing import check_room
 from edgeinfer.text.tokenizer import Tokenizer, tokenizer_from_metadata
 
-MOST_BATCH = 512  # tokens of a step; the rows of logits of more would take gigabytes
+MOST_BATCH = 128  # tokens of a step: their rows of logits take 134 MB at 262,144 tokens
 
 
 class WindowModel:

@@ -59,6 +59,9 @@ def _first_position(c: Config) -> int:
 
 
 def _positions(weights: Weights, c: Config) -> Weights:
+    found = c.values.integer("max_position_embeddings")
+    if weights.n_rows != found:
+        raise c.error("max_position_embeddings", f"{found} (need {weights.n_rows}, of the table)")
     return reordered(weights, np.arange(_first_position(c), weights.n_rows))
 
 
@@ -82,8 +85,9 @@ def _nomic_bert_moe(c: Config) -> Keys:
 
 
 def _nomic(c: Config) -> Keys:
-    for name in ("prenorm", "causal", "parallel_block", "rotary_emb_interleaved"):
+    for name in ("prenorm", "causal", "parallel_block", "rotary_emb_interleaved", "use_rms_norm"):
         c.expect(name, False, default=False)
+    c.expect("rotary_emb_fraction", 1.0, default=1.0)
     eps = "layer_norm_eps" if "layer_norm_eps" in c.values else "layer_norm_epsilon"
     keys = base_keys(c, eps=eps, layer_norm=True)
     trained = c.values.integer("max_trained_positions", None, least=1)
@@ -96,6 +100,8 @@ def _nomic(c: Config) -> Keys:
 def _experts(weights: Weights, c: Config) -> Weights:
     """Part the rows of all experts."""
     n = c.values.integer("num_experts", least=1)
+    if weights.n_rows % n:
+        raise c.error("num_experts", f"{n} (need a divisor of the experts' {weights.n_rows} rows)")
     return reshaped(weights, n, weights.n_rows // n, weights.n_columns)
 
 
@@ -112,13 +118,12 @@ def _modern_bert(c: Config) -> Keys:
     c.expect("hidden_activation", "gelu", default="gelu")
     period = c.values.integer("global_attn_every_n_layers", 3, least=1)
     types = c.layer_types([SLIDING if i % period else FULL for i in range(c.n_layers)])
-    wide = c.values.number("global_rope_theta", 160000.0, above=1.0)
-    near = c.values.number("local_rope_theta", 10000.0, above=1.0)
-    near_table = rope_of(c, SLIDING, theta=near)
+    theta = c.values.number("global_rope_theta", 160000.0, above=1.0)
+    theta_swa = c.values.number("local_rope_theta", 10000.0, above=1.0)
     return [
         *base_keys(c, eps="norm_eps", layer_norm=True),
-        *rope_keys(c, rope_of(c, theta=wide)),
-        f32(".rope.freq_base_swa", near_table.theta),
+        *rope_keys(c, rope_of(c, theta=theta)),
+        f32(".rope.freq_base_swa", rope_of(c, SLIDING, theta=theta_swa).theta),
         u32(".attention.sliding_window", c.values.integer("local_attention", 128, least=2)),
         flags(".attention.sliding_window_pattern", [kind == SLIDING for kind in types]),
         text(".hidden_activation", "gelu"),

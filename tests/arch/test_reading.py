@@ -107,6 +107,12 @@ def test_scores_are_those_of_the_head(tmp_path: Path) -> None:
     assert np.abs(found - first).max() > 0.1
 
 
+def test_a_model_that_gives_scores_can_be_read_for_embeddings(tmp_path: Path) -> None:
+    arrays = head(3, weight=(80, 80), bias=(80,))
+    found = read(tmp_path, llama(arrays, pooling_type=4), pooling="mean")
+    assert (found == read(tmp_path, llama(), pooling="mean")).all()
+
+
 def test_yes_and_no_are_shares_of_one(tmp_path: Path) -> None:
     arrays = head(2)
     raw = read(tmp_path, llama(arrays, pooling_type=4))

@@ -152,6 +152,8 @@ BERT: dict[str, Any] = {
         ("BertModel", "is_decoder", True),
         ("RobertaModel", "max_position_embeddings", 2),
         ("NomicBertModel", "prenorm", True),
+        ("NomicBertModel", "rotary_emb_fraction", 0.5),
+        ("JinaBertModel", "position_embedding_type", "absolute"),
         ("ModernBertForSequenceClassification", "classifier_pooling", "max"),
         ("ModernBertModel", "local_attention", 1),
         ("BertForSequenceClassification", "id2label", {"a": "x"}),

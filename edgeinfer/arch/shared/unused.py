@@ -8,14 +8,19 @@ from edgeinfer.program.program import Program
 from edgeinfer.quant.tensor import Tensor
 
 MAX_LISTED = 8
-OUTPUT = ("output.weight", "output.bias")  # which a model that reads may have and not need
+# What a model may have and not need, read for something else than it was made for.
+HEADS = frozenset(
+    f"{name}.{end}"
+    for name in ("output", "cls", "cls.norm", "cls.output")
+    for end in ("weight", "bias")
+)
 
 
 def check_all_used(program: Program, tensors: Mapping[str, Tensor], *, where: str) -> None:
     """Raise UnsupportedModelError naming the tensors the program has no use for."""
     used = program.weights().keys() | program.left_out | set(FACTOR_TENSORS)
     if program.pooling is not None:
-        used |= set(OUTPUT)
+        used |= HEADS
     unused = [name for name in tensors if name not in used]
     if unused:
         listed = ", ".join(repr(name) for name in unused[:MAX_LISTED])

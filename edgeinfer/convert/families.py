@@ -310,6 +310,8 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "Gemma3ForConditionalGeneration": _GEMMA3,
     "Gemma4ForCausalLM": _GEMMA4,
     "Gemma4ForConditionalGeneration": _GEMMA4,
+    "Gemma4UnifiedForCausalLM": replace(_GEMMA4, keys=gemma4.unified_keys),
+    "Gemma4UnifiedForConditionalGeneration": replace(_GEMMA4, keys=gemma4.unified_keys),
     "Qwen3_5ForCausalLM": _QWEN35,
     "Qwen3_5ForConditionalGeneration": _QWEN35,
     "Qwen3_5MoeForCausalLM": _QWEN35MOE,

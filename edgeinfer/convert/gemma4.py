@@ -13,12 +13,17 @@ OTHER_SENSES = r"model\.(vision_tower|audio_tower|embed_vision|embed_audio)\."
 REPLACED = ("head_count_kv", "feed_forward_length", "key_length", "value_length")
 
 
-def gemma4_keys(c: Config) -> Keys:
-    """Return the metadata of a configuration."""
+def unified_keys(c: Config) -> Keys:
+    """Return the metadata of a model without embeddings for each layer, as the 12B is."""
+    return gemma4_keys(c, n_input=0)
+
+
+def gemma4_keys(c: Config, *, n_input: int = 256) -> Keys:
+    """Return the metadata of a configuration; `n_input` is its default."""
     c.expect("hidden_activation", "gelu_pytorch_tanh", default="gelu_pytorch_tanh")
     c.expect("use_bidirectional_attention", None, "vision")
     integer = c.values.integer
-    types, n_input = _types(c), integer("hidden_size_per_layer_input", 256, least=0)
+    types, n_input = _types(c), integer("hidden_size_per_layer_input", n_input, least=0)
     if n_input:
         c.expect("vocab_size_per_layer_input", integer("vocab_size", least=1))
     n_shared = integer("num_kv_shared_layers", 0, least=0, most=c.n_layers - 1)

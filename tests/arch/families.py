@@ -176,6 +176,17 @@ ROWS: dict[str, Row] = {
             "vocab_size_per_layer_input": N_VOCAB,
         },
     ),
+    "gemma4, unified": Row(
+        "gemma4",
+        "Gemma4Unified|Gemma4UnifiedText",
+        GEMMA4
+        | {
+            "num_hidden_layers": 3,
+            "layer_types": [*WINDOWED, "full_attention"],
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
+    ),
     "gemma4, experts": Row(
         "gemma4",
         "Gemma4|Gemma4Text",

@@ -125,7 +125,8 @@ def load(
             own; the answers are the same bit for bit.
         pooling: make a model that only reads of one that writes text, which saves the memory of its
             head, or change what one gives that reads: embeddings by "mean", "cls", the first token,
-            or "last"; "none", a row for each token. None takes what the file says.
+            or "last"; "none", a row for each token; "rank", the scores of a head that the file has
+            and does not speak of. None takes what the file says.
         prefixes: read prompts on from the prefix files that `edgeinfer cache build` or
             `keep_prefix` made for this model, where one begins like them.
         progress: called as progress(stage, n_done, n_total) with bytes, from any thread; stage is

@@ -24,7 +24,7 @@ HEAD = "cls.output"
 MODULES = ("LogitScore", "CausalScoreHead")  # of sentence-transformers' modules.json
 CARD = "README.md"
 MOST_CARD_BYTES = 1 << 20
-RANKS = re.compile(rb"\A---\n(?:.*\n)*?pipeline_tag: *text-ranking *\n(?:.*\n)*?---\n")
+RANKS = re.compile(rb"^pipeline_tag: *text-ranking *$", re.MULTILINE)
 ARCH = "qwen3"
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 # What these models were trained to be asked; `{query}` and `{document}` are filled in.
@@ -120,4 +120,6 @@ def _ranks_by_card(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return RANKS.match(file.read(MOST_CARD_BYTES).replace(b"\r\n", b"\n")) is not None
+        card = file.read(MOST_CARD_BYTES).replace(b"\r\n", b"\n")
+    head, end, _ = card.removeprefix(b"---\n").partition(b"\n---\n")
+    return card.startswith(b"---\n") and bool(end) and RANKS.search(head) is not None

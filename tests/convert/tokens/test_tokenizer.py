@@ -13,7 +13,7 @@ from edgeinfer.convert.tokens.tokenizer import tokenizer_keys
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
 from edgeinfer.text.tokenizer import Tokenizer, tokenizer_from_metadata
-from tests.convert.tokenizers import TEXT, spaces_marked
+from tests.convert.tokenizers import TEXT, byte_level, spaces_marked
 
 
 def config(**keys: Any) -> Config:
@@ -96,3 +96,13 @@ def test_all_ends_of_the_generation_settings_stop(tmp_path: Path) -> None:
     raw = spaces_marked(TEXT, space_first=True)
     tokenizer = made(tmp_path, raw, generation_config={"eos_token_id": [2, 270, 271]})
     assert {2, 270, 271} <= tokenizer.stop_ids
+
+
+def test_a_token_behind_texts_is_their_end_and_not_that_of_answers(tmp_path: Path) -> None:
+    """As Qwen3-Embedding has them."""
+    end = {"SpecialToken": {"id": "<pad>", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    post = {"type": "TemplateProcessing", "single": [text, end], "pair": [], "special_tokens": {}}
+    tokenizer = made(tmp_path, byte_level(280, post_processor=post))
+    assert tokenizer.encode("the") == [*tokenizer.encode("the", add_special=False), 0]
+    assert tokenizer.eos_id == 0 and 2 in tokenizer.stop_ids

@@ -1,7 +1,7 @@
 # Beside gpt2: tokens see all others, sums are normalized instead of what enters a part, GELU is the
 # exact one, and no text is written. BERT, MiniLM, BGE, E5; RoBERTa and XLM-R, whose files hold the
 # positions from the first one that is used.
-"""Write the programs of architecture "bert"."""
+"""Write the programs of architecture "bert": BERT, MiniLM, BGE, E5, RoBERTa, XLM-R, rerankers."""
 
 from collections.abc import Mapping
 

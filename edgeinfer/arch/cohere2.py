@@ -1,6 +1,6 @@
 # Beside llama: norms take the mean away, attention and MLP read the same one, three of four layers
 # have a window, those alone turn, and logits have a factor.
-"""Write the programs of architecture "cohere2"."""
+"""Write the programs of architecture "cohere2": Command R7B, Command A."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,6 +1,6 @@
 # Beside qwen3moe: latent attention, first layers without experts, then one more expert that all
 # rows meet, and a choice among the experts of the best groups only.
-"""Write the programs of architecture "deepseek2": DeepSeek V2 and V3."""
+"""Write the programs of architecture "deepseek2": DeepSeek V2, V3, R1."""
 
 from collections.abc import Mapping
 from dataclasses import replace

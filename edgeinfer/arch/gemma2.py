@@ -1,6 +1,6 @@
 # Beside gemma3: every other layer has a window, all turn alike, no norms on q and k, and soft caps
 # on the logits of attention and of the model.
-"""Write the programs of architecture "gemma2"."""
+"""Write the programs of architecture "gemma2": Gemma 2."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,6 +1,6 @@
 # Beside llama: embeddings times sqrt(n_embd), norms after attention and MLP as well as before,
 # per-head norms on q and k, GELU, and five windowed layers with their own RoPE base to one global.
-"""Write the programs of architecture "gemma3" (text)."""
+"""Write the programs of architecture "gemma3": Gemma 3, text."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
 # Beside gemma3: heads of two sizes and unscaled scores, values normalized (or keys in their place),
 # last layers that read the keys and values of earlier ones, embeddings for each layer, a factor at
 # a layer's end; the 26B has experts beside its MLP.
-"""Write the programs of architecture "gemma4" (text)."""
+"""Write the programs of architecture "gemma4": Gemma 4, text: E2B, E4B, 12B, 26B-A4B, 31B."""
 
 from collections.abc import Mapping
 from dataclasses import replace

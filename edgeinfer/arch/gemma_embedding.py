@@ -1,6 +1,6 @@
 # Beside gemma3: tokens see all others, in windowed layers half a window to both sides, and what is
 # pooled may go through two more matrices.
-"""Write the programs of architecture "gemma-embedding"."""
+"""Write the programs of architecture "gemma-embedding": EmbeddingGemma."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
 # Beside starcoder2: positions are learned and added to the tokens' embeddings, nothing turns, every
 # head has keys of its own.
-"""Write the programs of architecture "gpt2"."""
+"""Write the programs of architecture "gpt2": GPT-2, DistilGPT-2 and their like."""
 
 from collections.abc import Mapping
 

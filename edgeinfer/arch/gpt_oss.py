@@ -1,6 +1,6 @@
 # Beside qwen3moe: no norms on q and k but a bias on each matrix, every other layer has a window,
 # each head a sink, the router's softmax comes after the choice, and the gate is clamped.
-"""Write the programs of architecture "gpt-oss"."""
+"""Write the programs of architecture "gpt-oss": gpt-oss, its blocks of MXFP4 as they are."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # Beside llama: factors on embeddings, on what each layer adds, on attention and on the logits.
-"""Write the programs of architecture "granite"."""
+"""Write the programs of architecture "granite": Granite 3, 4 dense."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
 # Beside granitemoe: most layers do not attend, they are those of Mamba-2; in most models nothing
 # turns, and some have one MLP in place of experts.
-"""Write the programs of architecture "granitehybrid"."""
+"""Write the programs of architecture "granitehybrid": Granite 4 hybrids."""
 
 from collections.abc import Mapping
 

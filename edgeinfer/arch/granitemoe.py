@@ -1,5 +1,5 @@
 # Beside granite: experts for the MLP, in some models with one more that all rows meet.
-"""Write the programs of architecture "granitemoe"."""
+"""Write the programs of architecture "granitemoe": Granite 3 with experts."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
 # Beside bert: a token counts less the farther it is, by a slope of each head, instead of learned
 # positions, and the MLP has a gate, in a matrix of its own or before the rows of the other.
-"""Write the programs of architecture "jina-bert-v2"."""
+"""Write the programs of architecture "jina-bert-v2": Jina Embeddings 2."""
 
 from collections.abc import Mapping
 from dataclasses import replace

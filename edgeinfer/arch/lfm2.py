@@ -1,6 +1,6 @@
 # Beside gemma3: no windows, no factor on the embeddings, plain pre-norms, SwiGLU, and most layers
 # do not attend: they gate a short convolution over their own past, and keep its inputs as state.
-"""Write the programs of architecture "lfm2"."""
+"""Write the programs of architecture "lfm2": LFM2; those of embeddings see both ways."""
 
 from collections.abc import Mapping
 

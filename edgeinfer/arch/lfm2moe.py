@@ -1,6 +1,6 @@
 # Beside lfm2: behind the first layers experts for the MLP, chosen by the sigmoid of their logits
 # and a bias that has no part in their weights.
-"""Write the programs of architecture "lfm2moe"."""
+"""Write the programs of architecture "lfm2moe": LFM2 with experts."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,7 @@
 # The plain pre-norm transformer: RMS norm, grouped-query attention, rotary positions in
 # interleaved pairs (converters permute q and k rows), SwiGLU. Llama 1 to 3, Mistral, SmolLM2;
 # with experts, Mixtral.
-"""Write the programs of architecture "llama"."""
+"""Write the programs of architecture "llama": Llama 1 to 3, Mistral, SmolLM2, Mixtral."""
 
 from collections.abc import Mapping
 from dataclasses import replace

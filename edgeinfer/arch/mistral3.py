@@ -1,5 +1,5 @@
 # Beside llama: queries grow with the logarithm of their position (Ministral 3).
-"""Write the programs of architecture "mistral3"."""
+"""Write the programs of architecture "mistral3": Ministral 3."""
 
 from collections.abc import Mapping
 from dataclasses import replace

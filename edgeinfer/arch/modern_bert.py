@@ -1,6 +1,6 @@
 # Beside nomic-bert: parts read normalized rows, but for the first; most layers see a window to both
 # sides and turn with a base of their own, and gate and up are one matrix.
-"""Write the programs of architecture "modern-bert"."""
+"""Write the programs of architecture "modern-bert": ModernBERT, GTE and Granite embeddings."""
 
 from collections.abc import Mapping
 from dataclasses import replace

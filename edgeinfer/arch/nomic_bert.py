@@ -1,5 +1,5 @@
 # Beside bert: heads turn instead of learned positions, and the MLP has a gate.
-"""Write the programs of architecture "nomic-bert"."""
+"""Write the programs of architecture "nomic-bert": Nomic Embed 1, 1.5."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
 # Beside nomic-bert: the MLP has no gate, and in every other layer it is experts whose weights are
 # left as the router gives them.
-"""Write the programs of architecture "nomic-bert-moe"."""
+"""Write the programs of architecture "nomic-bert-moe": Nomic Embed 2."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,6 +1,6 @@
 # Beside llama: norms stand after attention and MLP instead of before, all of q and of k is
 # normalized as one row, and halves turn.
-"""Write the programs of architecture "olmo2"."""
+"""Write the programs of architecture "olmo2": OLMo 2."""
 
 from collections.abc import Mapping
 from dataclasses import replace

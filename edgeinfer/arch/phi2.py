@@ -1,5 +1,5 @@
 # Beside starcoder2: attention and MLP read the same norm, and part of a head turns.
-"""Write the programs of architecture "phi2"."""
+"""Write the programs of architecture "phi2": Phi 1, 1.5, 2."""
 
 from collections.abc import Mapping
 

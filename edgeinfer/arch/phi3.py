@@ -1,6 +1,6 @@
 # Beside llama: halves turn, part of a head may stay, one table of frequencies for short and one for
 # long texts; the MLP's gate and up matrices are one, as are those of q, k and v.
-"""Write the programs of architecture "phi3"."""
+"""Write the programs of architecture "phi3": Phi 3, 3.5, 4."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # Beside llama: biases on q, k and v, and RoPE turns the two halves of a head.
-"""Write the programs of architecture "qwen2"."""
+"""Write the programs of architecture "qwen2": Qwen 2, 2.5."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
 # Beside qwen2: each head of q and k is normalized before it turns, and nothing has a bias.
-"""Write the programs of architecture "qwen3"."""
+"""Write the programs of architecture "qwen3": Qwen 3, Qwen3-Embedding, Qwen3-Reranker."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,6 +1,6 @@
 # Beside lfm2: the layers that do not attend are gated delta-nets, behind a short convolution over
 # their queries, keys and values; those that do gate what they found; part of each head turns.
-"""Write the programs of architecture "qwen35" (text)."""
+"""Write the programs of architecture "qwen35": Qwen 3.5, text."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
 # Beside qwen35: experts for the MLP, and one more that all rows meet, as far as its gate lets them.
-"""Write the programs of architecture "qwen35moe" (text)."""
+"""Write the programs of architecture "qwen35moe": Qwen 3.5 with experts, text."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
 # Beside qwen3: experts for the MLP.
-"""Write the programs of architecture "qwen3moe"."""
+"""Write the programs of architecture "qwen3moe": Qwen 3 with experts."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # Beside llama: q and k of every fourth layer, or of those a key of ours names, do not turn.
-"""Write the programs of architecture "smollm3"."""
+"""Write the programs of architecture "smollm3": SmolLM 3."""
 
 from collections.abc import Mapping
 from dataclasses import replace

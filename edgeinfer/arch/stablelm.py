@@ -1,6 +1,6 @@
 # Beside qwen2: norms take the mean away, those of q and k, in some models, with weights for each
 # head, and part of a head turns. Models without ffn_norm feed the MLP what attention reads.
-"""Write the programs of architecture "stablelm"."""
+"""Write the programs of architecture "stablelm": StableLM 2, 3B, Zephyr."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # Beside qwen2: norms take the mean away, everything has a bias, and the MLP has no gate.
-"""Write the programs of architecture "starcoder2"."""
+"""Write the programs of architecture "starcoder2": StarCoder 2."""
 
 from collections.abc import Mapping
 from dataclasses import replace

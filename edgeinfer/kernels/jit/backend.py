@@ -79,7 +79,8 @@ class JitBackend:
             weights_are_mapped=True,
             table_bytes=0,
             page_bytes=sum(
-                size * PAGE_LEN * kv.n_kv_heads * (kv.key_dim + kv.value_dim) for kv in program.kvs
+                size * PAGE_LEN * kv.n_kv_heads * (kv.key_dim + kv.value_dim)
+                for kv in map(program.kv, set(program.kv_places.values()))
             ),
             work_bytes=4 * limits.n_batch * sum(widths),
         )

@@ -58,8 +58,11 @@ class JitExecutable:
         logits = program.result
         walks = [lower.reads_and_writes(together) for together in planned]
         values = place(walks, program.outputs.values(), self._limits.n_batch)
-        pages = {
-            kv.id: make_pages(kv, self._limits.n_pages, self._limits.kv_type) for kv in program.kvs
+        places = program.kv_places
+        own = {
+            kv.id: make_pages(kv, self._limits.n_pages, self._limits.kv_type)
+            for kv in program.kvs
+            if places[kv.id] == kv.id
         }
         widest = max((n for _, n in most), default=1)
         longest = max((op.x.width for op in program.ops if isinstance(op, MATMULS)), default=1)
@@ -67,7 +70,7 @@ class JitExecutable:
             program=program,
             tensors=tensors,
             values=values,
-            pages=pages,
+            pages={id: own[place] for id, place in places.items()},
             acts=Acts(self._limits.n_batch * longest),
             scratch=floats(self._pool.n_threads, _scratch_floats(program, widest)),
             pool=self._pool,
@@ -84,7 +87,8 @@ class JitExecutable:
         makers = (hidden in written for _, written in walks)
         self._n_body = len(walks) if hidden is None else 1 + list(makers).index(True)
         self._n_wanted = 0
-        self.state_bytes = sum(page.n_bytes for page in pages.values())
+        self._pages = list(own.values())
+        self.state_bytes = sum(pages.n_bytes for pages in self._pages)
         self.page_bytes = self.state_bytes // self._limits.n_pages
         self.snapshot_bytes = 0
         self.page_layout = "jit-1"
@@ -116,7 +120,7 @@ class JitExecutable:
         """Make page `target` hold the keys and values that page `source` holds, in every layer."""
         if self._source is None:
             raise ModelClosedError("jit executable: used after close()")
-        for pages in self._source.pages.values():
+        for pages in self._pages:
             pages.keys[target] = pages.keys[source]
             pages.values[target] = pages.values[source]
 
@@ -126,7 +130,7 @@ class JitExecutable:
             raise ModelClosedError("jit executable: used after close()")
         check_page(page, self._limits, n_positions=n_positions)
         parts = []
-        for pages in self._source.pages.values():
+        for pages in self._pages:
             keys, values = pages.keys[page].copy(), pages.values[page].copy()
             keys[:, :, n_positions:] = 0
             values[:, n_positions:] = 0
@@ -140,7 +144,7 @@ class JitExecutable:
         check_page(page, self._limits, data=data, page_bytes=self.page_bytes)
         numbers = np.frombuffer(data.tobytes(), KV_NUMBERS[self._limits.kv_type])
         at = 0
-        for pages in self._source.pages.values():
+        for pages in self._pages:
             for rows in (pages.keys[page], pages.values[page]):
                 rows[...] = numbers[at : at + rows.size].reshape(rows.shape)
                 at += rows.size
@@ -158,7 +162,7 @@ class JitExecutable:
         """Free the pages, the threads and the hold on the file."""
         if self._source is not None:
             self._pool.close()
-            self._runs, self._source = [], None
+            self._runs, self._pages, self._source = [], [], None
             self._logits, self._hidden = self._logits[:0].copy(), self._hidden[:0].copy()
 
     def __del__(self) -> None:

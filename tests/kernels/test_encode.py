@@ -114,6 +114,17 @@ def test_what_the_format_holds_exactly_is_found_again(name):
     assert rms(again - once) < 0.25 * rms(once - rows)
 
 
+@pytest.mark.parametrize("name", ["Q4_0", "Q5_0", "Q3_K"])
+def test_large_values_shrink_less_where_no_importance_is_known(name):
+    rows = normal(64, 512, seed=9)
+    large = np.abs(rows) > 2
+    alike = decoded(name, encode(name, rows, importance=np.ones(512, np.float32)), rows.shape)
+    plain = decoded(name, encode(name, rows), rows.shape)
+    alike_lost, plain_lost = ((np.abs(rows) - np.abs(back))[large].mean() for back in (alike, plain))
+    assert plain_lost < 0.8 * alike_lost
+    assert rms(plain - rows) < 1.01 * rms(alike - rows)
+
+
 @pytest.mark.parametrize("name", SCALED)
 def test_important_columns_lose_less_and_the_others_more(name):
     rows, importance = normal(64, 512, seed=6), np.ones(512, np.float32)

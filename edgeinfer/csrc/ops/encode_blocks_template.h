@@ -51,6 +51,7 @@ typedef struct {
     bool has_min, both;
     targets at;
     int rounds;
+    float emphasis;
 } block_kind;
 
 /* The fifth bits of codes 4g .. 4g + 3 in bits 4g .. 4g + 3. */
@@ -132,7 +133,7 @@ EI_INLINE bool encode_blocks(const block_kind *kind, size_t block_bytes, const e
     block_rows to = {rows->out, rows->row_bytes, rows->n_rows};
     for (int64_t column = 0; column < rows->n_columns; column += EI_BLOCK, to.at += block_bytes) {
         most = max_i32(most, load_panel(rows, column, EI_BLOCK, &p));
-        weigh(&p, EI_BLOCK, rows->importance ? rows->importance + column : NULL);
+        weigh(&p, EI_BLOCK, rows->importance ? rows->importance + column : NULL, kind->emphasis);
         encode_block(kind, &p, &to);
     }
     return most < SCALED_LIMIT;
@@ -143,12 +144,12 @@ EI_INLINE bool encode_blocks(const block_kind *kind, size_t block_bytes, const e
         static const block_kind kind = {__VA_ARGS__};                                                                  \
         return encode_blocks(&kind, sizeof(block_##name), rows);                                                       \
     }
-BLOCK_FORMAT(q4_0, {WHOLE, -8, 7}, NIBBLES, false, true, {-9.0f, 0.5f, 5}, 1)
-BLOCK_FORMAT(q4_1, {WHOLE, 0, 15}, NIBBLES, true, false, {13.5f, 0.5f, 7}, 2)
-BLOCK_FORMAT(q5_0, {WHOLE, -16, 15}, FIFTH_BITS, false, true, {-17.0f, 0.5f, 5}, 1)
-BLOCK_FORMAT(q5_1, {WHOLE, 0, 31}, FIFTH_BITS, true, false, {29.0f, 0.5f, 8}, 2)
-BLOCK_FORMAT(q8_0, {WHOLE, -127, 127}, BYTES, false, false, {127.0f, -1.0f, 4}, 0)
-BLOCK_FORMAT(iq4_nl, {IQ4, -127, 113}, NIBBLES, false, true, {-140.0f, 4.0f, 8}, 2)
+BLOCK_FORMAT(q4_0, {WHOLE, -8, 7}, NIBBLES, false, true, {-9.0f, 0.5f, 5}, 1, 0.1f)
+BLOCK_FORMAT(q4_1, {WHOLE, 0, 15}, NIBBLES, true, false, {13.5f, 0.5f, 7}, 2, 0.0f)
+BLOCK_FORMAT(q5_0, {WHOLE, -16, 15}, FIFTH_BITS, false, true, {-17.0f, 0.5f, 5}, 1, 0.1f)
+BLOCK_FORMAT(q5_1, {WHOLE, 0, 31}, FIFTH_BITS, true, false, {29.0f, 0.5f, 8}, 2, 0.0f)
+BLOCK_FORMAT(q8_0, {WHOLE, -127, 127}, BYTES, false, false, {127.0f, -1.0f, 4}, 0, 0.0f)
+BLOCK_FORMAT(iq4_nl, {IQ4, -127, 113}, NIBBLES, false, true, {-140.0f, 4.0f, 8}, 2, 0.0f)
 #undef BLOCK_FORMAT
 
 /* -- MXFP4: the scale is a power of two ------------------------------------------------------- */
@@ -194,7 +195,7 @@ static bool encode_mxfp4(const ei_encode_rows *rows) {
     block_rows to = {rows->out, rows->row_bytes, rows->n_rows};
     for (int64_t column = 0; column < rows->n_columns; column += EI_BLOCK, to.at += sizeof(block_mxfp4)) {
         most = max_i32(most, load_panel(rows, column, EI_BLOCK, &p));
-        weigh(&p, EI_BLOCK, rows->importance ? rows->importance + column : NULL);
+        weigh(&p, EI_BLOCK, rows->importance ? rows->importance + column : NULL, 0.0f);
         encode_mxfp4_block(&p, &to);
     }
     return most < F32_LIMIT;

@@ -56,11 +56,6 @@ EI_INLINE vi code_of(code_values values, vf value) {
     return vi_or(vi_round(code), vi_shl(vi_shr(vf_bits(value), 31), 3));
 }
 
-/* 1/x, and 0 for what is too small to have one. */
-EI_INLINE vf inverse_of(vf x) {
-    vf one = vf_set(1.0f), least = vf_set(0x1p-100f);
-    return vf_select_ge(vf_abs(x), least, vf_div(one, vf_select_ge(vf_abs(x), least, x, one)), vf_zero());
-}
 /* a/b, and 0 where b is too small. */
 EI_INLINE vf ratio(vf a, vf b) { return vf_mul(a, inverse_of(b)); }
 

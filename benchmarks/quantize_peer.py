@@ -6,6 +6,7 @@ Python. MEANS is an .npz of each tensor's importance, the mean squares of an imp
 
 import ctypes
 import sys
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -23,15 +24,15 @@ def main() -> None:
     sys.exit(llama_cpp.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(params)))
 
 
-def importance(path: str) -> ctypes.Array[ctypes.Structure]:
+def importance(path: str) -> ctypes.Array[Any]:
     """Return the rows of importance that the peer takes; one without a name ends them."""
     row, pointer = llama_cpp.llama_model_imatrix_data, ctypes.POINTER(ctypes.c_float)
     with np.load(path) as file:
         means = {name: np.ascontiguousarray(file[name], np.float32) for name in file.files}
-    rows = (row * (len(means) + 1))()
+    rows: ctypes.Array[Any] = (row * (len(means) + 1))()
     for i, (name, x) in enumerate(means.items()):
         rows[i].name, rows[i].size = name.encode(), x.size
-        rows[i].data = ctypes.cast((ctypes.c_float * x.size).from_buffer_copy(x), pointer)
+        rows[i].data = ctypes.cast((ctypes.c_float * x.size).from_buffer_copy(x.tobytes()), pointer)
     return rows
 
 

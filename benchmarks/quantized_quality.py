@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +54,7 @@ class Source:
         """Run the source."""
         with load(args.source, args.threads) as model:
             contents = [path.read_text(encoding="utf-8") for path in args.files]
-            texts = [
-                cut(model.tokenizer, text, n_ctx=N_CTX, most=args.chunks) for text in contents
-            ]
+            texts = [cut(model.tokenizer, text, n_ctx=N_CTX, most=args.chunks) for text in contents]
             rows = [
                 [predictions(model, windows, i) for i in range(len(windows.ids))]
                 for windows in texts
@@ -119,7 +118,8 @@ def quantized(
     command = [args.peer_python, "benchmarks/quantize_peer.py", str(args.source.absolute())]
     command += [str(peer), str(RECIPES[recipe].file_type), str(args.threads)]
     if imatrix is not None:
-        np.savez(means, **read_imatrix(imatrix).means())
+        arrays: dict[str, Any] = dict(read_imatrix(imatrix).means())
+        np.savez(means, **arrays)
         command.append(str(means))
     run(command)
     return ours, peer

@@ -1,4 +1,4 @@
-"""Make a model whose rows are whole blocks of 256 out of one whose rows are not, and the same function.
+"""Make a model with rows of whole blocks of 256, and the same function, out of one without.
 
     python -m benchmarks.widened smollm2-f16.gguf wide-f16.gguf
 
@@ -7,7 +7,7 @@ Some channels of the residual stream stand twice, each with 1/sqrt(2) of the val
 length stays; the norms take back that the mean is now over more channels. Some KV heads stand
 twice, their output halved. Channels, and units of the feed-forward net, are put in a random order:
 values that were encoded in blocks before lie in others now. The result is a `llama` model in F16
-that differs from the source by the rounding of the halves; no value in it is zero for being padding.
+that differs from the source by the rounding of the halves; there is no padding in it.
 """
 
 import argparse

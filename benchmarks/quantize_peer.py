@@ -18,9 +18,8 @@ def main() -> None:
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = int(file_type)
     params.nthread = int(n_threads)
-    kept = importance(means[0]) if means else None
-    if kept is not None:
-        params.imatrix = kept
+    if means:
+        params.imatrix = importance(means[0])
     sys.exit(llama_cpp.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(params)))
 
 

@@ -63,6 +63,8 @@ def widening(metadata: Metadata, rng: np.random.Generator) -> Widening:
     n_heads = metadata.integer(".attention.head_count")
     head_len, group = width // n_heads, n_heads // n_kv
     wider = -(-width // BLOCK) * BLOCK
+    if wider > 2 * width or wider % (group * head_len):
+        raise SystemExit(f"widened: found a width of {width} with {n_heads} heads: no copies fill")
     first, again = rng.permutation(width), rng.permutation(width)[: wider - width]
     source = rng.permutation(np.concatenate([first, again]))
     twice = np.isin(source, again)

@@ -59,6 +59,8 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
 
 def _latent(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper) -> Latent:
     """Read the sizes of attention; those of heads have keys of their own in newer files."""
+    if len(set(hp.n_heads)) > 1:
+        raise m.error(".attention.head_count", f"found {hp.n_heads} (need as many in every layer)")
     n_rot = rope_dims(m, hp.key_dim)
     key_dim = m.integer(".attention.key_length_mla", hp.key_dim, least=1, most=MAX_HEAD_DIM)
     if key_dim <= n_rot:

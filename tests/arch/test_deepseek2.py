@@ -135,6 +135,7 @@ def test_scores_are_scaled_by_the_square_of_what_yarn_multiplies_by(tmp_path: Pa
 
 
 HOSTILE: dict[str, list[Any]] = {
+    "attention.head_count": [[3, 6], [3, 3, 3], 0],
     "attention.kv_lora_rank": [None, 0, 2**32 - 1],
     "attention.key_length_mla": [0, 8, 7, 2**32 - 1],
     "attention.value_length_mla": [0, 2**32 - 1],

@@ -153,7 +153,7 @@ def load(
     file = open_gguf(path)
     defaults = sampling_defaults(path_or_name, file.metadata)
     n_ctx = _context(file.metadata, n_ctx)
-    program = build_program(file.metadata, file.tensors, n_ctx=n_ctx, pooling=pooling)
+    program, pooling = _program(file, n_ctx, pooling)
     budget = page_budget(n_ctx, _most_page_bytes(program, kv_type))
     limits = Limits(
         n_ctx=n_ctx,
@@ -223,8 +223,22 @@ def load(
         load_s=load_s,
         binding=binding,
         beside=opened.file if opened else None,
-        pooling=program.pooling,
+        pooling=pooling,
+        gives_rows=program.pooling in (None, "none"),
     )
+
+
+def _program(file: GgufFile, n_ctx: int, pooling: Pooling | None) -> tuple[Program, Pooling | None]:
+    """Return the program, and how a model that reads pools.
+
+    Rows of tokens that see none after them are pooled as they come, by the class users hold: so a
+    step need not have room for all of a text.
+    """
+    program = build_program(file.metadata, file.tensors, n_ctx=n_ctx, pooling=pooling)
+    if program.pooling not in ("mean", "cls") or program.looks_ahead:
+        return program, program.pooling
+    rows = build_program(file.metadata, file.tensors, n_ctx=n_ctx, pooling="none")
+    return rows, program.pooling
 
 
 def _prefixes(binding: Binding, executable: Executable) -> list[KvFile]:

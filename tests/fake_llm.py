@@ -87,4 +87,5 @@ class FakeFile:
 def make_model(*, add_bos=False, binding=UNBOUND, pooling=None, **engine_options):
     engine, tokenizer = make_engine(**engine_options), FakeTokenizer(add_bos)
     more = {"load_s": 1.5, "binding": binding, "pooling": pooling}
+    more["gives_rows"] = pooling in (None, "none")
     return Model(FakeFile(), tokenizer, engine, SamplingParams(), **more)

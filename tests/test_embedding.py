@@ -104,12 +104,18 @@ def test_a_model_loaded_to_read_gives_the_same_and_writes_nothing(smollm2, smoll
     with load(smollm2_path, n_ctx=256, n_threads=1, pooling="last") as reader:
         assert reader.pooling == "last"
         assert (reader.embed(TEXTS) == smollm2.embed(TEXTS, pooling="last")).all()
-        with pytest.raises(errors.InvalidParameterError, match="loaded; load it with"):
-            reader.embed(TEXTS, pooling="mean")
         uses = (reader.generate, reader.next_logits, reader.keep_prefix)
         for use in uses:
             with pytest.raises(errors.InvalidParameterError, match="writes no text"):
                 use([1])
+
+
+def test_rows_that_look_back_are_pooled_as_they_come(smollm2, smollm2_path):
+    with load(smollm2_path, n_ctx=1024, n_threads=1, pooling="mean") as reader:
+        assert reader.pooling == "mean" and reader._engine.limits.n_batch == 512
+        assert (reader.embed(TEXTS) == smollm2.embed(TEXTS)).all()
+        assert len(reader.embed_tokens(TEXTS[1])) == len(reader.tokenize(TEXTS[1]))
+        reader.embed("a longer text " * 250)
 
 
 def test_embedding_beside_an_answer_changes_neither(smollm2):
@@ -211,6 +217,8 @@ def test_an_encoder_reads_texts_longer_than_a_packed_step(tmp_path):
         for text, vector in zip(texts, together, strict=True):
             assert (encoder.embed(text) == vector).all()
         assert encoder.embed("").shape == (80,)  # of [CLS] and [SEP]
+        with pytest.raises(errors.InvalidParameterError, match="loaded; load it with"):
+            encoder.embed(texts, pooling="cls")
         with pytest.raises(errors.ContextOverflowError, match=r"found 1502 tokens"):
             encoder.embed("a b c " * 500)
         assert len(encoder.embed(["a b c " * 500], truncate=True)) == 1

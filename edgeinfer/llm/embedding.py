@@ -132,7 +132,7 @@ class EmbeddingModel(AnsweringModel):
 
     def _token_rows(self, texts: Texts, options: ReadOptions) -> "_Embedding":
         self._check_open()
-        if self._pooling not in (None, "none"):
+        if not self._gives_rows:
             raise InvalidParameterError(
                 f"{self.path.name}: this model pools the rows of its tokens (need a load with "
                 "pooling='none')"
@@ -165,14 +165,15 @@ class EmbeddingModel(AnsweringModel):
     def _chosen_pooling(self, pooling: str | None) -> Pooling | None:
         """Return how rows are pooled here; a model that pools by itself gives one row."""
         wanted = checked_pooling(pooling)
-        if self._pooling is not None and self._pooling != "none":
+        if not self._gives_rows:
             if wanted is not None and wanted != self._pooling:
                 raise InvalidParameterError(
                     f"pooling: found {wanted!r} (need None or {self._pooling!r}, as the model was "
                     f"loaded; load it with pooling={wanted!r})"
                 )
             return "last"
-        return wanted or "mean"
+        own = self._pooling
+        return wanted or (own if own == "cls" or own == "last" else "mean")
 
     @property
     def _n_embedding(self) -> int:

@@ -45,12 +45,13 @@ class HeldModel:
         binding: Binding = UNBOUND,
         beside: GgufFile | None = None,
         pooling: Pooling | None = None,
+        gives_rows: bool = True,
     ) -> None:
         """Own `file` and `engine` from here on; `binding` is that of what is kept on disk,
-        `beside` the file of a second model that the engine uses, and `pooling` what a model gives
-        that writes no text.
+        `beside` the file of a second model that the engine uses, `pooling` what a model gives that
+        writes no text, and `gives_rows` whether the engine leaves the pooling to others.
         """
-        self._pooling = pooling
+        self._pooling, self._gives_rows = pooling, gives_rows
         self._binding = binding
         self._file = file
         self._files = [file, *([beside] if beside is not None else [])]

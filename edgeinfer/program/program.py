@@ -131,13 +131,17 @@ class Program:
         return (op for op in self.ops if isinstance(op, Attention))
 
     @property
+    def looks_ahead(self) -> bool:
+        """Whether tokens see any that come after them."""
+        ahead = any(op.reach[1] != 0 for op in self.attentions())
+        return ahead or any(isinstance(op, Conv1d) and op.mask == "centered" for op in self.ops)
+
+    @property
     def takes_whole_sequences(self) -> bool:
         """Whether every step must hold its sequences from their first token to their last."""
-        ahead = any(op.reach[1] != 0 for op in self.attentions())
-        ahead |= any(isinstance(op, Conv1d) and op.mask == "centered" for op in self.ops)
         pools = any(isinstance(op, Pool) for op in self.ops)
         counts = any(isinstance(op, Embed) and op.ids == "segments" for op in self.ops)
-        return ahead or pools or counts or any(kv.kind == "step" for kv in self.kvs)
+        return self.looks_ahead or pools or counts or any(kv.kind == "step" for kv in self.kvs)
 
     @property
     def n_positions(self) -> int | None:

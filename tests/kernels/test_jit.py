@@ -283,9 +283,9 @@ def test_a_forked_child_is_refused_and_does_not_hang(executable: Executable) -> 
 
 def test_a_missing_op_is_named() -> None:
     d = experts.Draft(experts.rows_for(experts.WISHES["mixed"][1]))
-    out = d.b.value(d.x.width, d.x.rows)
-    d.b._emit(ops.Softmax(d.x, out))
-    with pytest.raises(UnsupportedModelError, match="jit backend: op 'softmax'"):
+    out = d.b.value(2 * d.x.width, d.x.rows)
+    d.b._emit(ops.Concat((d.x, d.x), out, (False, False)))
+    with pytest.raises(UnsupportedModelError, match="jit backend: op 'concat'"):
         BACKEND.compile(*d.finish(out), LIMITS)
 
 

@@ -20,7 +20,7 @@ from edgeinfer.kernels.native.instructions import (
 )
 from edgeinfer.kernels.native.lower import LOWER, lower
 from edgeinfer.kernels.native.place import place
-from edgeinfer.program import ops
+from edgeinfer.program import ops, rope
 from edgeinfer.program.builder import Builder
 from edgeinfer.program.program import Program
 from edgeinfer.quant.formats import FORMATS
@@ -182,6 +182,18 @@ def written(write: Write) -> tuple[Program, dict[str, Tensor]]:
         for name, ref in program.weights().items()
     }
     return program, tensors
+
+
+def test_norms_with_weights_for_each_head_do_not_join_the_append() -> None:
+    def attended(b: Builder, x: Any) -> Any:
+        q, k = (b.rms_norm(x, name, 1e-5, groups=4, own=True) for name in ("q_norm", "k_norm"))
+        q, k = (b.rope(value, rope.plain(1e4, 8), 4, pairing="half") for value in (q, k))
+        kv = b.kv(4, 8, 8)
+        b.kv_store(k, x, kv)
+        return b.attention(q, kv, 4, scale=1.0)
+
+    vectors = [item.vectors for item in lower(*written(attended)).instructions]
+    assert ("q_norm.weight",) in vectors and ("k_norm.weight",) in vectors
 
 
 def test_every_op_is_lowered() -> None:

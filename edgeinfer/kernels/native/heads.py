@@ -63,11 +63,18 @@ def _chain(uses: Uses, end: Value, heads: int, before: int) -> Chain:
         rope = found[1]
         start = rope.x
     normed = uses.maker(start, RmsNorm)
-    if normed and normed[0] < before and normed[1].groups == heads:
+    if normed and normed[0] < before and _is_shared(normed[1], heads):
         absorbed.add(normed[0])
         norm = normed[1]
         start = norm.x
     return Chain(start, end, heads, norm, rope, frozenset(absorbed))
+
+
+def _is_shared(norm: RmsNorm, heads: int) -> bool:
+    """Whether a norm is of these heads, by one weight for all of them."""
+    return norm.groups == heads and (
+        norm.weight is None or norm.weight.size == norm.x.width // heads
+    )
 
 
 def _agree(q: Chain, k: Chain) -> bool:

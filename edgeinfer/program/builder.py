@@ -54,6 +54,11 @@ class Builder:
         """Tell whether the file has the tensor `name` (with its suffix)."""
         return name in self.tensors
 
+    def n_rows(self, name: str) -> int:
+        """Return the rows of a matrix that the file has; of a vector, which is one, 1."""
+        shape = self.tensors[name].shape
+        return shape[0] if len(shape) > 1 else 1
+
     def optional(self, name: str, shape: tuple[int, ...]) -> WeightRef | None:
         """Return a vector weight if the file has it."""
         return WeightRef(name, shape, Use.VECTOR) if self.has(name) else None

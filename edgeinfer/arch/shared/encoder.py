@@ -28,7 +28,7 @@ def encoder(
     """
     x = b.embed("token_embd", hp.n_vocab, hp.n_embd)
     if b.has("token_types.weight"):
-        n_types = b.tensors["token_types.weight"].shape[0]
+        n_types = b.n_rows("token_types.weight")
         separator = m.integer(SEPARATOR, None, least=0, most=hp.n_vocab - 1)
         is_of_pairs = hp.reading is not None and hp.reading.pooling == "rank" and n_types > 1
         if is_of_pairs and separator is not None:

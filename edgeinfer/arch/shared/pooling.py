@@ -58,8 +58,8 @@ def read_pooling(
     kinds: dict[Pooling, PoolKind | None] = {"mean": "mean", "cls": "cls"}
     kind = kinds.get(of, "last" if of == "last" and not causal else None)
     labels = m.strings(LABELS, None)
-    shares = causal and labels is not None and list(labels) == YES_OR_NO
-    return Reading(pooling, kind, shares)
+    answers = labels is not None and len(labels) == 2 and list(labels) == YES_OR_NO
+    return Reading(pooling, kind, causal and answers)
 
 
 def give(b: Builder, x: Value, reading: Reading, *, fn: Fn = "tanh", eps: float = 0.0) -> None:
@@ -77,7 +77,7 @@ def give(b: Builder, x: Value, reading: Reading, *, fn: Fn = "tanh", eps: float 
         return
     for name in DENSE:
         if b.has(f"{name}.weight"):
-            x = b.linear(x, name, _n_rows(b, name))
+            x = b.linear(x, name, b.n_rows(f"{name}.weight"))
     b.output("embedding", x, pooling=reading.pooling)
 
 
@@ -88,12 +88,9 @@ def _scores(b: Builder, x: Value, fn: Fn, eps: float) -> Value:
             f"'{b.arch}' says that it gives scores"
         )
     if b.has("cls.weight"):
-        x = b.act(b.linear(x, "cls", _n_rows(b, "cls")), fn)
+        x = b.act(b.linear(x, "cls", b.n_rows("cls.weight")), fn)
         if b.has("cls.norm.weight"):
             x = b.layer_norm(x, "cls.norm", eps)
-    return b.linear(x, "cls.output", _n_rows(b, "cls.output")) if b.has("cls.output.weight") else x
-
-
-def _n_rows(b: Builder, name: str) -> int:
-    shape = b.tensors[f"{name}.weight"].shape
-    return shape[0] if len(shape) > 1 else 1  # one row may be a vector
+    if b.has("cls.output.weight"):
+        x = b.linear(x, "cls.output", b.n_rows("cls.output.weight"))
+    return x

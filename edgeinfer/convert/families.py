@@ -36,6 +36,7 @@ from edgeinfer.convert.keys import (
     u32,
     window_keys,
 )
+from edgeinfer.convert.olmo import olmo2_keys, olmo3_keys
 from edgeinfer.convert.rotation import rope_keys, rope_of, rope_tensors
 from edgeinfer.convert.weights import Weights, part, reordered, stacked, transposed
 from edgeinfer.errors import UnsupportedModelError
@@ -137,11 +138,6 @@ def _smollm3(c: Config) -> Keys:
         *rope_keys(c, rope_of(c, theta=2e6)),
         flags(".attention.rope_pattern", [bool(value) for value in turned]),
     ]
-
-
-def _olmo2(c: Config) -> Keys:
-    c.expect("hidden_act", "silu")
-    return base_keys(c) + rope_keys(c, rope_of(c, theta=10000.0))
 
 
 def _gpt_oss(c: Config) -> Keys:
@@ -362,7 +358,8 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "MistralForCausalLM": _LLAMA,
     "MistralModel": _reader(_LLAMA),
     "MixtralForCausalLM": Family("llama", _mixtral, changes=PAIRED),
-    "Olmo2ForCausalLM": Family("olmo2", _olmo2),
+    "Olmo2ForCausalLM": Family("olmo2", olmo2_keys),
+    "Olmo3ForCausalLM": Family("olmo2", olmo3_keys),
     "PhiForCausalLM": Family("phi2", _phi2),
     "Phi3ForCausalLM": Family("phi3", _phi3, computed=_factors(10000.0)),
     "Qwen2ForCausalLM": _QWEN2,

@@ -346,6 +346,18 @@ ROWS: dict[str, Row] = {
         },
         peer=False,  # its layers without a rotation are each fourth
     ),
+    "olmo3": Row(
+        "olmo2",
+        "Olmo3",
+        {
+            "num_hidden_layers": 5,
+            "sliding_window": 40,
+            "rope_parameters": {
+                "sliding_attention": rope(theta=5e5),
+                "full_attention": rope("yarn", 5e5, **YARN),
+            },
+        },
+    ),
     "olmo2": Row("olmo2", "Olmo2", {"rope_parameters": rope("default", 5e5)}),
     "granite": Row("granite", "Granite", GRANITE),
     "granitemoe": Row(

@@ -20,6 +20,7 @@ from edgeinfer.convert.delta_net import (
     gate_up,
 )
 from edgeinfer.convert.encoders import ENCODERS
+from edgeinfer.convert.falcon_h1 import FALCON_H1
 from edgeinfer.convert.family import PAIRED, Family, plus_one, squeezed
 from edgeinfer.convert.gemma import gemma2_keys, gemma3_keys
 from edgeinfer.convert.keys import (
@@ -335,6 +336,7 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
         splits=(("ffn_gate_exps", _gate_up),),
         changes=(("ffn_down_exps", _input_last),),
     ),
+    "FalconH1ForCausalLM": FALCON_H1,
     "GraniteForCausalLM": granite.DENSE,
     "GraniteMoeForCausalLM": granite.MOE,
     "GraniteMoeHybridForCausalLM": granite.hybrid,

@@ -167,6 +167,16 @@ def _taker(tensor: Stored, row_bytes: int) -> Callable[[Index], npt.NDArray[np.u
     return take
 
 
+def rows_times(weights: Weights, factors: Floats) -> Weights:
+    """Return each row multiplied by its own factor, (n_rows,)."""
+    change = weights.change or (lambda values: values)
+
+    def take(rows: Index) -> npt.NDArray[Any]:
+        return change(_decoded(weights.take(rows), weights.dtype)) * factors[rows, None]
+
+    return Weights(weights.shape, "F32", take)
+
+
 def _decoded(raw: npt.NDArray[Any], dtype: str) -> Floats:
     if dtype == "BF16":
         return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -132,7 +132,9 @@ class Builder:
         if isinstance(name, str):
             n = x.width // max(groups, 1)
             shape = (groups, n) if own else (n,)
-            weight = WeightRef(f"{name}.weight", shape, Use.VECTOR)
+            # Files of falcon-h1 leave the suffix of some away.
+            full_name = name if self.has(name) else f"{name}.weight"
+            weight = WeightRef(full_name, shape, Use.VECTOR)
         out = self.value(x.width, x.rows)
         self._emit(ops.RmsNorm(x, weight, out, eps, groups))
         return out

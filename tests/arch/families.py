@@ -116,6 +116,24 @@ GEMMA4: dict[str, Any] = {
     },
 }
 
+FALCON_H1: dict[str, Any] = {
+    "head_dim": 24,
+    "mamba_d_ssm": 48,
+    "mamba_n_heads": 6,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 12,
+    "embedding_multiplier": 2.5,
+    "lm_head_multiplier": 0.4,
+    "key_multiplier": 0.7,
+    "attention_in_multiplier": 1.3,
+    "attention_out_multiplier": 0.6,
+    "ssm_in_multiplier": 1.2,
+    "ssm_out_multiplier": 0.8,
+    "mlp_multipliers": [1.4, 0.5],
+    "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7],
+    "rope_parameters": rope(theta=1e11),
+}
+
 ROWS: dict[str, Row] = {
     "llama, biases, llama3 factors": Row(
         "llama",
@@ -381,6 +399,24 @@ ROWS: dict[str, Row] = {
         "granite",
         "GraniteMoeHybrid",
         GRANITE_HYBRID | {"num_local_experts": 0, "layer_types": ["attention"] * 4},
+    ),
+    "falcon-h1": Row(
+        "falcon-h1",
+        "FalconH1",
+        FALCON_H1 | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
+    ),
+    "falcon-h1, tied, no norm": Row(
+        "falcon-h1",
+        "FalconH1",
+        FALCON_H1
+        | {
+            "tie_word_embeddings": True,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "projectors_bias": True,
+            "mamba_proj_bias": True,
+        },
+        peer=False,  # it has no biases of the mixer
     ),
     "starcoder2": Row("starcoder2", "Starcoder2", {"rope_parameters": rope("default", 1e5)}),
     "starcoder2, window": Row(

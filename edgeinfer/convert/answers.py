@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edgeinfer.arch.shared.pooling import YES_OR_NO
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.family import Family
 from edgeinfer.convert.keys import Keys, labelled_scores, text, texts
@@ -39,7 +40,7 @@ TEMPLATE = (
 def asking_keys() -> Keys:
     """Return the keys of a question that a text answers with yes or no."""
     return [
-        *labelled_scores("last", ["yes", "no"]),
+        *labelled_scores("last", YES_OR_NO),
         text("tokenizer.chat_template.rerank", TEMPLATE),
         texts("tokenizer.chat_templates", ["rerank"]),
     ]

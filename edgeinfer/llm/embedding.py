@@ -12,6 +12,7 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
+from edgeinfer.arch.shared.pooling import LABELS, YES_OR_NO
 from edgeinfer.arguments import EmbedOptions, RankOptions, ReadOptions, spelled_out
 from edgeinfer.engine.handle import Handle
 from edgeinfer.engine.sequence import Sequence
@@ -30,8 +31,6 @@ from edgeinfer.llm.vectors import (
 from edgeinfer.request import seconds, standing, token_ids
 
 STARTED_BETWEEN = 64  # texts between two looks at the file: one takes longer than a short text
-LABELS = ".classifier.output_labels"
-YES_OR_NO = ["yes", "no"]
 RERANK_TEMPLATE = "tokenizer.chat_template.rerank"
 QUERY, DOCUMENT = "query", "document"
 
@@ -183,7 +182,6 @@ class EmbeddingModel(AnsweringModel):
     def _passes(self, passes: list[Pass], options: ReadOptions) -> Passes:
         timeout_s = seconds("timeout_s", options.get("timeout_s"))
         priority = standing(options.get("priority"))
-
         n_started = count()
 
         def start(one: Pass, deadline_s: float | None) -> Handle:

@@ -4,7 +4,7 @@
     python -m benchmarks.conversion FOLDER --repeat 3
 
 Each run begins with the source out of the page cache and ends when its bytes are on the disk; ours
-reads them again besides. The copy is `dd bs=4M conv=fsync`, file by file.
+reads a quarter of them again besides. The copy is `dd bs=4M conv=fsync`, file by file.
 """
 
 import argparse

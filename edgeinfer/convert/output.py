@@ -17,6 +17,9 @@ from edgeinfer.writer.publishing import targets_of, write_files
 from edgeinfer.writer.splitting import by_size, split, whole
 from edgeinfer.writer.workplace import check_room, check_targets
 
+# Reading all of it again takes a quarter of the disk's time, and there is the folder to begin anew.
+REREAD_EVERY = 4
+
 Progress = Callable[[int, int], None]
 """Called with (bytes of the checkpoint that are done, bytes of the checkpoint in all)."""
 
@@ -91,7 +94,7 @@ class Output:
         check_targets(targets, content.sources, overwrite=self.overwrite)
         check_room(targets, report.n_bytes)
         with closing(self._data(content)) as pieces:
-            write_files(files, targets, pieces)
+            write_files(files, targets, pieces, reread_every=REREAD_EVERY)
         return report
 
     def _data(self, content: Content) -> Generator[Bytes, None, None]:

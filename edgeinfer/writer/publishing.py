@@ -19,22 +19,35 @@ def targets_of(target: Path, plans: Sequence[NamedPlan]) -> Targets:
     return Targets(path.parent, names)
 
 
-def write_files(plans: Sequence[NamedPlan], targets: Targets, pieces: Iterator[Bytes]) -> None:
+def write_files(
+    plans: Sequence[NamedPlan],
+    targets: Targets,
+    pieces: Iterator[Bytes],
+    *,
+    reread_every: int = 1,
+) -> None:
     """Write all files, read them again, and only then let them appear.
 
-    `pieces` are the data of all tensors in file order. Raises ResourceError if the disk is full or
+    `pieces` are the data of all tensors in file order; one stretch in `reread_every` is read again.
+    Raises ResourceError if the disk is full or
     faulty; what was there is unchanged then.
     """
     with workplace(targets) as place:
-        write_parts(place, plans, pieces)
+        write_parts(place, plans, pieces, reread_every=reread_every)
         place.publish()
 
 
-def write_parts(place: Workplace, plans: Sequence[NamedPlan], pieces: Iterator[Bytes]) -> Path:
+def write_parts(
+    place: Workplace,
+    plans: Sequence[NamedPlan],
+    pieces: Iterator[Bytes],
+    *,
+    reread_every: int = 1,
+) -> Path:
     """Write all files in a workplace, read them again and return the path of the first."""
     parts = []
     for name, named in zip(place.targets.names, plans, strict=True):
-        with place.file(name, verified=True) as part:
+        with place.file(name, reread_every=reread_every) as part:
             write(named.file, pieces, part.write)
         parts.append(part)
     _verify(parts, plans)
@@ -52,7 +65,7 @@ def rewrite_heads(
 
 
 def _verify(parts: Sequence[PartFile], plans: Sequence[NamedPlan]) -> None:
-    """Read what was written again: every byte, then as a model file."""
+    """Read what was written again: its bytes, then as a model file."""
     for part in parts:
         part.verify()
     planned = {t.name: t for named in plans for t in named.file.tensors}

@@ -19,15 +19,35 @@ READ_BYTES = 4 << 20
 DIRECT = getattr(os, "O_DIRECT", 0)
 
 
+class ChunkSums:
+    """The checksums of a file's chunks, taken of bytes that come one after another."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        self.chunks: list[Checksum] = []
+
+    def update(self, data: memoryview) -> None:
+        """Take the next bytes in."""
+        self.n_bytes += len(data)
+        while data:
+            if not self.chunks or self.chunks[-1].n_bytes == CHUNK_BYTES:
+                self.chunks.append(Checksum())
+            taken = data[: CHUNK_BYTES - self.chunks[-1].n_bytes]
+            self.chunks[-1].update(taken)
+            data = data[len(taken) :]
+
+
 class Rereader:
     """A thread that reads a growing file; of a short one, the call that waits for it reads it.
 
-    Its errors come out of `grown` and `finish`, as OSError.
+    It reads one chunk in `every`, the first among them, and the last besides. Its errors come out
+    of `grown` and `check`, as OSError.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, every: int) -> None:
         self.path = path
-        self._found = Checksum()
+        self._every = every
+        self._found: dict[int, Checksum] = {}
         self._n_bytes = 0
         self._ended = False
         self._error: OSError | None = None
@@ -45,14 +65,22 @@ class Rereader:
             self._thread = threading.Thread(target=self._run, name="edgeinfer-reread", daemon=True)
             self._thread.start()
 
-    def finish(self) -> Checksum:
-        """Return the checksum of the whole file once all of it is read."""
+    def check(self, written: ChunkSums) -> None:
+        """Read the rest. Raises ResourceError unless the file reads back as it was written."""
+        self.grown(written.n_bytes)
         self._end()
         if self._thread is None:
             self._run()
         if self._error is not None:
             raise self._error
-        return self._found
+        for index, found in self._found.items():
+            need = written.chunks[index]
+            if (found.n_bytes, found.value) != (need.n_bytes, need.value):
+                raise ResourceError(
+                    f"{display(self.path)}: from byte {index * CHUNK_BYTES} on, reads back as "
+                    f"{found.n_bytes} bytes with checksum {found.value:08x} (written: "
+                    f"{need.n_bytes}, {need.value:08x}); the disk or the memory is faulty"
+                )
 
     def abandon(self) -> None:
         """End the thread, whatever is left; safe to call twice."""
@@ -72,32 +100,38 @@ class Rereader:
             descriptor, is_direct = _opened(self.path)
             try:
                 with mmap.mmap(-1, READ_BYTES) as buffer, memoryview(buffer) as view:
-                    while (end := self._next()) > self._found.n_bytes:
-                        self._read(descriptor, is_direct, view, end)
+                    index = 0
+                    while n_bytes := self._wait(index):
+                        is_last = (index + 1) * CHUNK_BYTES >= n_bytes
+                        if index % self._every == 0 or is_last:
+                            self._found[index] = _read(descriptor, is_direct, view, index)
+                        index += 1
             finally:
                 os.close(descriptor)
         except OSError as error:
             self._error = error
 
-    def _next(self) -> int:
-        """Wait for the next chunk; return where it ends."""
-        done = self._found.n_bytes
+    def _wait(self, index: int) -> int:
+        """Wait until a chunk was written a while ago; return the file's length, 0 at its end."""
         with self._changed:
-            while not self._ended and self._n_bytes < done + 2 * CHUNK_BYTES:
+            while not self._ended and self._n_bytes < (index + 2) * CHUNK_BYTES:
                 self._changed.wait()
-            return self._n_bytes if self._ended else done + CHUNK_BYTES
+            return self._n_bytes if index * CHUNK_BYTES < self._n_bytes else 0
 
-    def _read(self, descriptor: int, is_direct: bool, view: memoryview, end: int) -> None:
-        begin = self._found.n_bytes
-        if not is_direct:
-            os.fsync(descriptor)
-            forget(descriptor, begin, end - begin)
-        while (at := self._found.n_bytes) < end:
-            n = min(os.preadv(descriptor, [view], at), end - at)
-            if n == 0:
-                return  # the checksum tells
-            self._found.update(view[:n])
-        forget(descriptor, begin, end - begin)
+
+def _read(descriptor: int, is_direct: bool, view: memoryview, index: int) -> Checksum:
+    """Return the checksum of what the disk has of a chunk."""
+    begin, found = index * CHUNK_BYTES, Checksum()
+    if not is_direct:
+        os.fsync(descriptor)
+        forget(descriptor, begin, CHUNK_BYTES)
+    while found.n_bytes < CHUNK_BYTES:
+        n = os.preadv(descriptor, [view], begin + found.n_bytes)
+        found.update(view[:n])
+        if n == 0 or n % mmap.PAGESIZE:  # the file's end; a direct read may not begin inside a page
+            break
+    forget(descriptor, begin, CHUNK_BYTES)
+    return found
 
 
 def forget(descriptor: int, at: int, n_bytes: int) -> None:
@@ -113,13 +147,3 @@ def _opened(path: Path) -> tuple[int, bool]:
         with suppress(OSError):  # the file system has no such reads
             return os.open(path, os.O_RDONLY | DIRECT), True
     return os.open(path, os.O_RDONLY), False
-
-
-def check_same(written: Checksum, found: Checksum, path: Path) -> None:
-    """Raise ResourceError unless a file reads back as it was written."""
-    if (found.n_bytes, found.value) != (written.n_bytes, written.value):
-        raise ResourceError(
-            f"{display(path)}: reads back as {found.n_bytes} bytes with checksum "
-            f"{found.value:08x} (written: {written.n_bytes}, {written.value:08x}); the disk or "
-            "the memory is faulty"
-        )

@@ -14,8 +14,7 @@ from pathlib import Path
 from edgeinfer.errors import InvalidParameterError, ResourceError
 from edgeinfer.loader.cache import is_running, publish, remove, try_lock
 from edgeinfer.loader.mapped import display
-from edgeinfer.writer.checksum import Checksum
-from edgeinfer.writer.rereading import Rereader, check_same, forget
+from edgeinfer.writer.rereading import ChunkSums, Rereader, forget
 
 BEGIN_BYTES = 8 << 20
 
@@ -86,14 +85,14 @@ def check_room(targets: Targets, n_bytes: int) -> None:
 class PartFile:
     """A file that is being written, front to back; what is to be verified is read meanwhile."""
 
-    def __init__(self, path: Path, *, verified: bool = False) -> None:
+    def __init__(self, path: Path, *, reread_every: int = 0) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._descriptor = os.open(path, flags, 0o666)
         self.path = path
-        self._written = Checksum()
+        self._written = ChunkSums()
         self._n_begun = 0  # bytes that are on their way to the disk
-        self._rereader = Rereader(path)
-        self._verified = verified
+        self._rereader = Rereader(path, reread_every or 1)
+        self._meanwhile = reread_every > 0
 
     def write(self, data: memoryview) -> None:
         """Append bytes."""
@@ -105,7 +104,7 @@ class PartFile:
             # The disk is busy from the first bytes on, not from when the system's memory is full.
             forget(self._descriptor, self._n_begun, n_bytes - self._n_begun)
             self._n_begun = n_bytes
-            if self._verified:
+            if self._meanwhile:
                 self._rereader.grown(n_bytes)
 
     def sync(self) -> None:
@@ -125,8 +124,7 @@ class PartFile:
 
     def verify(self) -> None:
         """Read what is left again. Raises ResourceError if it is not what was written."""
-        self._rereader.grown(self._written.n_bytes)
-        check_same(self._written, self._rereader.finish(), self.path)
+        self._rereader.check(self._written)
 
 
 class Workplace:
@@ -138,13 +136,14 @@ class Workplace:
         self._parts: list[PartFile] = []
 
     @contextmanager
-    def file(self, name: str, *, verified: bool = False) -> Iterator[PartFile]:
+    def file(self, name: str, *, reread_every: int = 0) -> Iterator[PartFile]:
         """Yield a file of the set to be written, in place of one of the name; it ends synced.
 
-        Say if it will be `verified`: the reading begins before the writing ends, then.
+        Of what will be verified, one chunk in `reread_every` is read again, and meanwhile; with 0,
+        all of it is, afterwards.
         """
         (self.folder / name).unlink(missing_ok=True)
-        part = PartFile(self.folder / name, verified=verified)
+        part = PartFile(self.folder / name, reread_every=reread_every)
         self._parts.append(part)
         try:
             yield part

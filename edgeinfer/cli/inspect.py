@@ -106,9 +106,10 @@ def report_lines(metadata: "Metadata") -> Iterator[str]:
 
     if not any(key.startswith(REPORT) for key in metadata):
         return
+    windows = "window" if found("n_chunks") == "1" else "windows"
     yield (
         f"{found('recipe')}, measured against {found('reference')} on {found('dataset')}: "
-        f"{found('n_tokens')} tokens in {found('n_chunks')} windows of {found('n_ctx')}"
+        f"{found('n_tokens')} tokens in {found('n_chunks')} {windows} of {found('n_ctx')}"
     )
     yield f"  text        sha256 {found('text_sha256')}"
     for label, name in (("kld", "kld"), ("same top 1", "top1_agreement"), ("ppl", "ppl")):

@@ -51,7 +51,7 @@ def test_what_was_lost_is_printed_and_inspect_shows_it(tmp_path, capsys):
     (kld,) = (line.split()[1] for line in lines if line.startswith("kld "))
     assert main(["inspect", target]) == 0
     out = capsys.readouterr().out
-    assert "Q8_0, measured against in.gguf on sea.txt: 127 tokens in 1 windows of 256\n" in out
+    assert "Q8_0, measured against in.gguf on sea.txt: 127 tokens in 1 window of 256\n" in out
     assert f"  kld         {float(kld):.3g}"[:18] in out
     assert main(["quantize", str(source), target, "Q8_0", "--force", *text]) == 2
     assert "nothing to measure" in capsys.readouterr().err

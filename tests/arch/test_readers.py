@@ -20,6 +20,7 @@ from edgeinfer.arch import build_program
 from edgeinfer.kernels.backend import Batch, Executable
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from edgeinfer.loader.gguf import GgufFile, open_gguf
+from edgeinfer.program.program import Pooling
 from tests.arch.converting import converted
 from tests.arch.readers import N_LONG, N_SHORT, READERS, Reader
 from tests.kernels.kl import limits_for
@@ -82,12 +83,12 @@ def off(found: Floats, truth: Floats) -> float:
     return float(np.abs(found - truth).max() / np.abs(truth).max())
 
 
-def on_native(file: GgufFile, *, n_threads: int = 1) -> Executable:
+def on_native(file: GgufFile, *, n_threads: int = 1, pooling: Pooling | None = None) -> Executable:
     """Compile for both sequences."""
     pytest.importorskip("edgeinfer.kernels.native._native")
     from edgeinfer.kernels.native.backend import BACKEND
 
-    program = build_program(file.metadata, file.tensors, n_ctx=256)
+    program = build_program(file.metadata, file.tensors, n_ctx=256, pooling=pooling)
     limits = limits_for(256, kv_type="f32", activations="fine", n_threads=n_threads)
     return BACKEND.compile(program, file.tensors, limits)
 
@@ -118,6 +119,15 @@ def test_native_is_close_to_transformers(model: Model, outtype: str, most: float
     with open_gguf(converted(model.folder, outtype)) as file:
         executable = on_native(file)
         assert off(executable.run(both(model)), model.results) <= most
+
+
+def test_native_gives_the_rows_of_tokens(model: Model) -> None:
+    if model.rows is None:
+        pytest.skip("gives scores")
+    with open_gguf(converted(model.folder, "f32")) as file:
+        executable = on_native(file, pooling="none")
+        found = executable.run(both(model, np.arange(N_LONG + N_SHORT)))
+        assert off(found, model.rows) <= 1e-5
 
 
 def test_native_batched_equals_alone(model: Model, native: Executable) -> None:

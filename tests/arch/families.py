@@ -481,6 +481,7 @@ ROWS: dict[str, Row] = {
             "layer_types": ["conv", "full_attention", "conv", "full_attention"],
             "rope_parameters": rope("default", 30000.0),
         },
+        peer=False,  # it leaves out the factor on the experts' weights
     ),
     "lfm2": Row(
         "lfm2",

@@ -29,8 +29,7 @@ def write_files(
     """Write all files, read them again, and only then let them appear.
 
     `pieces` are the data of all tensors in file order; one stretch in `reread_every` is read again.
-    Raises ResourceError if the disk is full or
-    faulty; what was there is unchanged then.
+    Raises ResourceError if the disk is full or faulty; what was there is unchanged then.
     """
     with workplace(targets) as place:
         write_parts(place, plans, pieces, reread_every=reread_every)

@@ -25,6 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from edgeinfer.completion import Completion
     from edgeinfer.llm.keeping import Session
+    from edgeinfer.llm.vectors import Ranked
     from edgeinfer.model import Model, load
     from edgeinfer.shrinking.quantize import quantize
     from edgeinfer.shrinking.report import QuantizeReport

@@ -1,11 +1,14 @@
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import edgeinfer
 from edgeinfer import errors
 
+SOURCE = Path(edgeinfer.__file__)
 # What `import edgeinfer` and `edgeinfer --help` may not pull in: each costs 20 to 225 ms.
 HEAVY = {
     *(
@@ -56,6 +59,12 @@ def test_public_names_are_these_and_sorted() -> None:
     ]
     assert edgeinfer.__all__ == sorted(edgeinfer.__all__)
     assert dir(edgeinfer) == edgeinfer.__all__
+
+
+def test_type_checkers_see_what_is_imported_at_first_use() -> None:
+    (block,) = (node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    assert {name.name: node.module for node in imports for name in node.names} == edgeinfer._HOME
 
 
 @pytest.mark.parametrize("name", edgeinfer.__all__)

@@ -17,13 +17,6 @@ HI = [{"role": "user", "content": "Say hi."}]
 GREEDY = {"temperature": 0}
 
 
-@pytest.fixture(scope="module")
-def llm(smollm2_path):
-    llm = Llama(str(smollm2_path), n_ctx=512, seed=1, n_gpu_layers=-1, verbose=False)
-    yield llm
-    llm.close()
-
-
 def test_a_completion_is_a_dict_in_openais_form(llm):
     answer = llm(PROMPT, max_tokens=3, **GREEDY)
 
@@ -311,64 +304,6 @@ def test_the_openai_classes_need_their_package(llm, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai.types.chat", None)
     with pytest.raises(ImportError, match="pip install openai"):
         llm.create_chat_completion_openai_v1(HI)
-
-
-def test_eval_and_sample_go_token_by_token(llm):
-    llm.reset()
-    llm.eval(llm.tokenize(PROMPT.encode()))
-    chosen = []
-    for _ in range(3):
-        chosen.append(llm.sample(temp=0))
-        llm.eval([chosen[-1]])
-
-    assert llm.detokenize(chosen) == b" Paris.\n"
-    assert llm.n_tokens == 8 == len(llm.eval_tokens)
-    assert llm.input_ids[:8].tolist() == llm.tokenize(PROMPT.encode()) + chosen
-    assert llm.scores.shape == (512, 49152)
-    rows = llm.edgeinfer.logits(llm.input_ids[:8].tolist())
-    assert (llm.scores[7] == rows[7]).all()
-    assert (llm.scores[4] == rows[4]).all()
-    assert len(llm.eval_logits) == 1
-
-
-def test_generate_yields_ids_and_takes_what_is_sent(llm):
-    tokens = llm.tokenize(PROMPT.encode())
-
-    ids = llm.generate(tokens, temp=0)
-    first = [next(ids) for _ in range(3)]
-
-    assert llm.detokenize(first) == b" Paris.\n"
-    ids = llm.generate(tokens, temp=0)
-    assert next(ids) == first[0]
-    sent = llm.tokenize(b" and of Italy it is", add_bos=False)
-    assert ids.send(sent) != first[1]
-    assert llm.input_ids[: llm.n_tokens].tolist() == [*tokens, first[0], *sent]
-    stopped = llm.generate(
-        tokens, temp=0, stopping_criteria=llama_cpp.StoppingCriteriaList([lambda *_: True])
-    )
-    assert list(stopped) == []
-
-
-def test_a_state_is_restored(llm):
-    llm.reset()
-    llm.eval(llm.tokenize(PROMPT.encode()))
-    state = llm.save_state()
-    before = llm.scores[4].copy()
-    llm.eval(llm.tokenize(b" Rome, of course"))
-    llm.scores[4] = 0
-
-    llm.load_state(state)
-
-    assert llm.n_tokens == state.n_tokens == 5
-    assert (llm.scores[4] == before).all()
-    assert llm.sample(temp=0) == 7042
-
-
-def test_caches_are_taken_and_prefixes_kept_without_them(llm):
-    for cache in (llama_cpp.LlamaCache(), llama_cpp.LlamaRAMCache(1 << 20)):
-        llm.set_cache(cache)
-        assert (cache.cache_size, [1] in cache) == (0, False)
-    llm.set_cache(None)
 
 
 def test_a_closed_model_says_so(smollm2_path):

@@ -20,6 +20,7 @@ HEAD = (
 # Classes whose configuration decides.
 BY_CONFIGURATION = {
     "GraniteMoeHybridForCausalLM": ("granite", "granitehybrid", "granitemoe"),
+    "NemotronHForCausalLM": ("nemotron_h", "nemotron_h_moe"),
     "NomicBertModel": ("nomic-bert", "nomic-bert-moe"),
 }
 _DOCSTRING = re.compile(r'Write the programs of architecture "([^"]+)": (.+)\.')

@@ -18,12 +18,13 @@ from edgeinfer.quant.tensor import Tensor
 
 MODEL = "model"
 MAX_CTX = (1 << 31) - 1
+UNDERSCORED = ("nemotron_h", "nemotron_h_moe")  # the others' names have "-"
 
 
 def supported() -> tuple[str, ...]:
     """List the architectures there is a module for, sorted."""
     names = (found.name for found in iter_modules(__path__) if not found.ispkg)
-    return tuple(sorted(name.replace("_", "-") for name in names))
+    return tuple(sorted(n if n in UNDERSCORED else n.replace("_", "-") for n in names))
 
 
 def build_program(

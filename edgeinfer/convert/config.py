@@ -44,7 +44,9 @@ class Config:
     @property
     def n_layers(self) -> int:
         """Layers of the text model."""
-        return self.values.integer("num_hidden_layers", least=1, most=MOST_LAYERS)
+        kinds = self.raw.get("layers_block_type")
+        default = len(kinds) if isinstance(kinds, list) else REQUIRED
+        return self.values.integer("num_hidden_layers", default, least=1, most=MOST_LAYERS)
 
     @property
     def n_heads(self) -> int:

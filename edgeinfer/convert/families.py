@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgeinfer.convert import deepseek2, gemma4, granite
+from edgeinfer.convert import deepseek2, gemma4, granite, nemotron
 from edgeinfer.convert.answers import asking_keys, score_head
 from edgeinfer.convert.config import SLIDING, Config
 from edgeinfer.convert.delta_net import (
@@ -360,6 +360,7 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "MistralForCausalLM": _LLAMA,
     "MistralModel": _reader(_LLAMA),
     "MixtralForCausalLM": Family("llama", _mixtral, changes=PAIRED),
+    "NemotronHForCausalLM": nemotron.nemotron,
     "Olmo2ForCausalLM": Family("olmo2", olmo2_keys),
     "Olmo3ForCausalLM": Family("olmo2", olmo3_keys),
     "PhiForCausalLM": Family("phi2", _phi2),

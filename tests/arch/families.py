@@ -134,6 +134,16 @@ FALCON_H1: dict[str, Any] = {
     "rope_parameters": rope(theta=1e11),
 }
 
+NEMOTRON: dict[str, Any] = {
+    "num_hidden_layers": 5,
+    "head_dim": 24,
+    "mamba_num_heads": 6,
+    "mamba_head_dim": 8,
+    "n_groups": 2,
+    "ssm_state_size": 12,
+    "time_step_min": 1e-30,  # transformers takes it for a limit of the steps, as nobody else does
+}
+
 ROWS: dict[str, Row] = {
     "llama, biases, llama3 factors": Row(
         "llama",
@@ -417,6 +427,24 @@ ROWS: dict[str, Row] = {
             "mamba_proj_bias": True,
         },
         peer=False,  # it has no biases of the mixer
+    ),
+    "nemotron_h": Row(
+        "nemotron_h",
+        "NemotronH",
+        NEMOTRON | {"layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"]},
+    ),
+    "nemotron_h_moe": Row(
+        "nemotron_h_moe",
+        "NemotronH",
+        NEMOTRON
+        | {
+            "layers_block_type": ["moe", "attention", "mamba", "mamba", "moe"],
+            "n_routed_experts": 5,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "moe_shared_expert_intermediate_size": 56,
+            "routed_scaling_factor": 1.5,
+        },
     ),
     "starcoder2": Row("starcoder2", "Starcoder2", {"rope_parameters": rope("default", 1e5)}),
     "starcoder2, window": Row(

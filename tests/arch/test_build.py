@@ -30,7 +30,9 @@ def test_supported_lists_architectures_only() -> None:
     assert "shared" not in supported()
 
 
-@pytest.mark.parametrize("arch", ["mystery", "shared", "../llama", "llama.x", "__init__", ""])
+@pytest.mark.parametrize(
+    "arch", ["mystery", "nemotron-h", "shared", "../llama", "llama.x", "__init__", ""]
+)
 def test_unknown_architecture_lists_the_supported(tmp_path: Path, arch: str) -> None:
     metadata, arrays = tiny.llama()
     with pytest.raises(UnsupportedModelError, match=r"gemma3, .*gpt-oss, "):

@@ -83,3 +83,35 @@ def test_a_granite_hybrid_is_what_its_layers_are(
     more = (f'"layer_types": {types}', f'"num_local_experts": {n_experts}')
     c = config(tmp_path, *more, architecture="GraniteMoeHybridForCausalLM")
     assert family_of(c).arch == arch
+
+
+NEMOTRON = (
+    '"mamba_num_heads": 6, "mamba_head_dim": 8, "conv_kernel": 4, "mlp_hidden_act": "relu2"',
+)
+NEMOTRON += ('"layer_norm_epsilon": 1e-5, "num_key_value_heads": 2',)
+
+
+@pytest.mark.parametrize(
+    "kinds", ['"hybrid_override_pattern": "*-"', '"layers_block_type": ["attention", "mlp"]']
+)
+def test_layers_of_nemotron_are_named_in_either_way(tmp_path: Path, kinds: str) -> None:
+    c = config(tmp_path, *NEMOTRON, kinds, architecture="NemotronHForCausalLM")
+    family = family_of(c)
+    keys = {key.key: key.value for key in family.keys(c)}
+    assert family.arch == "nemotron_h"
+    assert list(keys[".attention.head_count_kv"]) == [2, 0]
+    assert list(keys[".feed_forward_length"]) == [0, 96]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ('"hybrid_override_pattern": "*-M"', "hybrid_override_pattern"),
+        ('"hybrid_override_pattern": "*X"', "hybrid_override_pattern"),
+        ('"layers_block_type": ["attention", "other"]', "layers_block_type"),
+    ],
+)
+def test_unknown_layers_of_nemotron_are_refused(tmp_path: Path, kinds: str, said: str) -> None:
+    c = config(tmp_path, *NEMOTRON, kinds, architecture="NemotronHForCausalLM")
+    with pytest.raises(ModelFormatError, match=said):
+        family_of(c).keys(c)

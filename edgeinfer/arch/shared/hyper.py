@@ -55,6 +55,7 @@ def read_hyper(
     *,
     is_hybrid: bool = False,
     n_ff: int | None = None,
+    least_ff: int = 1,
     eps: str = RMS_EPS,
     is_encoder: bool = False,
     scores_of: PoolKind | None = None,
@@ -62,9 +63,9 @@ def read_hyper(
     """Read the base keys of a transformer with attention in every layer, or in some.
 
     `eps` is the key of what its norms add. `n_ff` is the width of the MLP where the file, of
-    experts alone, gives none. An encoder looks ahead and gives rows of tokens unless the file says
-    otherwise; `scores_of` is as in `read_pooling`. Raises ModelFormatError naming the key that is
-    missing or out of range.
+    experts alone, gives none; `least_ff` is 0 where some layers have no MLP. An encoder looks ahead
+    and gives rows of tokens unless the file says otherwise; `scores_of` is as in `read_pooling`.
+    Raises ModelFormatError naming the key that is missing or out of range.
     """
     n_layers = m.integer(".block_count", least=1, most=MAX_LAYERS)
     n_embd = m.integer(".embedding_length", least=1, most=MAX_WIDTH)
@@ -83,7 +84,9 @@ def read_hyper(
         n_ctx_train=m.integer(".context_length", least=1, most=MAX_CTX),
         n_heads=n_heads,
         n_kv_heads=n_kv_heads,
-        n_ff=m.per_layer(".feed_forward_length", n_layers, *default, least=1, most=MAX_WIDTH),
+        n_ff=m.per_layer(
+            ".feed_forward_length", n_layers, *default, least=least_ff, most=MAX_WIDTH
+        ),
         key_dim=key_dim,
         value_dim=value_dim,
         eps=m.number(eps, above=0.0, most=1.0),

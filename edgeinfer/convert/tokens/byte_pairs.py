@@ -11,13 +11,12 @@ from typing import Any
 from edgeinfer.convert.keys import Keys, counts, flag, numbers, text, texts
 from edgeinfer.convert.strict_json import Object
 from edgeinfer.convert.tokens.pre_tokenizer import name_of
-from edgeinfer.convert.tokens.table import TokenTable, adds_space, model_of, parts_of, uses
+from edgeinfer.convert.tokens.table import MARK, TokenTable, adds_space, model_of, parts_of, uses
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.text.vocabulary import PREFIX, TokenType
 
 NO_MERGE = -1e9  # the score of tokens that no merge makes
-MARK = "\u2581"
 BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 Scores = Mapping[str, float]

@@ -9,12 +9,12 @@ from typing import Any
 
 from edgeinfer.convert.strict_json import Object, read_text
 from edgeinfer.convert.tokens.sentencepiece_model import SentencePieceModel
+from edgeinfer.convert.tokens.table import MARK
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.mapped import display
 from edgeinfer.text.vocabulary import TokenType
 
-MARK = "\u2581"
 _PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 # What BertTokenizer assumes where the settings do not say.
@@ -41,11 +41,6 @@ def word_pieces(path: Path, settings: Object) -> Object:
             raise ModelFormatError(
                 f"{display(path)}: found no {special[role]!r} (need the {role} token)"
             )
-    frame = [
-        {"SpecialToken": {"id": special["cls"], "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-        {"SpecialToken": {"id": special["sep"], "type_id": 0}},
-    ]
     return {
         "added_tokens": [
             _added(ids[token], token, special=True)
@@ -60,21 +55,30 @@ def word_pieces(path: Path, settings: Object) -> Object:
             "lowercase": settings["do_lower_case"],
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": frame,
-            "pair": frame,
-            "special_tokens": {
-                token: {"id": token, "ids": [ids[token]], "tokens": [token]}
-                for token in (special["cls"], special["sep"])
-            },
-        },
+        "post_processor": _framed(special["cls"], special["sep"], ids),
         "model": {
             "type": "WordPiece",
             "unk_token": special["unk"],
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": 100,
             "vocab": ids,
+        },
+    }
+
+
+def _framed(begin: str, end: str, ids: dict[str, int]) -> Object:
+    """Return what puts a token before a text and one behind it."""
+    frame = [
+        {"SpecialToken": {"id": begin, "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": end, "type_id": 0}},
+    ]
+    return {
+        "type": "TemplateProcessing",
+        "single": frame,
+        "pair": frame,
+        "special_tokens": {
+            token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in (begin, end)
         },
     }
 

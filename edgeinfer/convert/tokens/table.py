@@ -12,6 +12,8 @@ from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.text.vocabulary import TokenType
 
+MARK = "\u2581"  # how SentencePiece writes a space
+
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:

@@ -5,12 +5,11 @@ A file marks where words begin, with U+2581, where BERT marks where they go on, 
 
 from edgeinfer.convert.keys import Keys, counts, flag, text, texts
 from edgeinfer.convert.strict_json import Object
-from edgeinfer.convert.tokens.table import TokenTable, model_of, parts_of
+from edgeinfer.convert.tokens.table import MARK, TokenTable, model_of, parts_of
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.text.vocabulary import PREFIX, TokenType
 
-MARK = "\u2581"
 GOES_ON = "##"
 # What every reader of a file does, and no key can say otherwise.
 MODEL = {"continuing_subword_prefix": GOES_ON, "max_input_chars_per_word": 100}

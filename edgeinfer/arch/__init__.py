@@ -1,6 +1,7 @@
 """Turn a file's metadata into a program: one module for each `general.architecture`.
 
-The module's name is the architecture's, with "-" written "_". What several share is in `shared/`.
+The module's name is the architecture's, with "-" written "_"; `UNDERSCORED` has those that
+have a "_" of their own. What several share is in `shared/`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from edgeinfer.quant.tensor import Tensor
 
 MODEL = "model"
 MAX_CTX = (1 << 31) - 1
-UNDERSCORED = ("nemotron_h", "nemotron_h_moe")  # the others' names have "-"
+UNDERSCORED = ("ernie4_5", "nemotron_h", "nemotron_h_moe")  # the others' names have "-"
 
 
 def supported() -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from edgeinfer.convert.delta_net import (
     gate_up,
 )
 from edgeinfer.convert.encoders import ENCODERS
+from edgeinfer.convert.exaone import exaone4_keys
 from edgeinfer.convert.falcon_h1 import FALCON_H1
 from edgeinfer.convert.family import PAIRED, Family, plus_one, squeezed
 from edgeinfer.convert.gemma import gemma2_keys, gemma3_keys
@@ -139,6 +140,11 @@ def _smollm3(c: Config) -> Keys:
         *rope_keys(c, rope_of(c, theta=2e6)),
         flags(".attention.rope_pattern", [bool(value) for value in turned]),
     ]
+
+
+def _ernie(c: Config) -> Keys:
+    c.expect("hidden_act", "silu")
+    return base_keys(c) + rope_keys(c, rope_of(c, theta=500000.0))
 
 
 def _gpt_oss(c: Config) -> Keys:
@@ -301,6 +307,8 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "DeepseekV3ForCausalLM": replace(
         _DEEPSEEK, keys=deepseek2.deepseek_v3_keys, left_out=deepseek2.NEXT_TOKENS
     ),
+    "Ernie4_5ForCausalLM": Family("ernie4_5", _ernie),
+    "Exaone4ForCausalLM": Family("exaone4", exaone4_keys, computed=_factors(10000.0)),
     "Gemma2ForCausalLM": _GEMMA2,
     "Gemma2Model": _reader(_GEMMA2),
     "Gemma3ForCausalLM": _GEMMA3,

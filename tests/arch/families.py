@@ -293,6 +293,37 @@ ROWS: dict[str, Row] = {
             "rope_parameters": rope("yarn", **YARN, mscale=1.0, mscale_all_dim=1.0),
         },
     ),
+    "ernie4_5": Row(
+        "ernie4_5",
+        "Ernie4_5",
+        {"head_dim": 24, "tie_word_embeddings": True, "rope_parameters": rope(theta=5e5)},
+    ),
+    "ernie4_5, biases": Row(
+        "ernie4_5",
+        "Ernie4_5",
+        {"use_bias": True, "rope_parameters": rope("linear", 5e5, factor=4.0)},
+        peer=False,  # its MLP has no biases
+    ),
+    "exaone4": Row(
+        "exaone4",
+        "Exaone4",
+        {
+            "num_hidden_layers": 5,
+            "head_dim": 24,
+            "sliding_window": 40,
+            "rope_parameters": rope("llama3", 1e6, factor=8.0, **LLAMA3),
+        },
+        peer=False,  # it gives windows to models of 64 layers, and has no heads of another size
+    ),
+    "exaone4, no windows": Row(
+        "exaone4",
+        "Exaone4",
+        {
+            "sliding_window": None,
+            "layer_types": ["full_attention"] * 2,  # transformers fails to fill them in
+            "rope_parameters": rope("llama3", 1e6, factor=8.0, **LLAMA3),
+        },
+    ),
     "qwen2": Row("qwen2", "Qwen2", {"rope_parameters": rope("yarn", **YARN)}),
     "qwen2, tied": Row("qwen2", "Qwen2", {"tie_word_embeddings": True, "rope_parameters": rope()}),
     "qwen3": Row("qwen3", "Qwen3", {"head_dim": 24, "rope_parameters": rope("default", 1e6)}),

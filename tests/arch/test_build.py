@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeinfer.arch import build_program, supported
+from edgeinfer.arch import UNDERSCORED, build_program, supported
 from edgeinfer.errors import (
     InvalidParameterError,
     MissingTensorError,
@@ -28,6 +28,10 @@ def build(path: Path, metadata: dict[str, Any], arrays: Any, n_ctx: int = 64) ->
 def test_supported_lists_architectures_only() -> None:
     assert {"llama", "gemma3", "gpt-oss"} <= set(supported())
     assert "shared" not in supported()
+
+
+def test_names_with_an_underscore_are_spelled_as_files_have_them() -> None:
+    assert set(UNDERSCORED) <= set(supported())
 
 
 @pytest.mark.parametrize(

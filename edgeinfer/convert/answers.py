@@ -15,6 +15,7 @@ from edgeinfer.arch.shared.pooling import YES_OR_NO
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.family import Family
 from edgeinfer.convert.keys import Keys, labelled_scores, text, texts
+from edgeinfer.convert.sentence import folder_of
 from edgeinfer.convert.strict_json import Object, read_object, read_objects
 from edgeinfer.convert.weights import Weights, reordered
 from edgeinfer.errors import ModelFormatError
@@ -51,9 +52,10 @@ def _answers(folder: Path, family: Family, c: Config) -> tuple[int, int] | None:
     if family.arch != ARCH or not c.architecture.endswith("ForCausalLM"):
         return None
     if (folder / "modules.json").is_file():
-        for module in read_objects(folder / "modules.json"):
+        listed = folder / "modules.json"
+        for module in read_objects(listed):
             if str(module.get("type")).rpartition(".")[2] in MODULES:
-                path = folder / Path(str(module.get("path"))).name / "config.json"
+                path = folder_of(module, folder, display(listed)) / "config.json"
                 return _ids(read_object(path), "true_token_id", "false_token_id", display(path))
     if _ranks_by_card(folder / CARD):
         path = folder / "tokenizer.json"

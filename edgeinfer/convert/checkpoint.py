@@ -3,6 +3,7 @@
 In goes the folder, out come all tensors by name and the files they are in. Pickles are refused.
 """
 
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgeinfer.loader.unmapped import UnmappedFile
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+FILE = re.compile(r"[\w .()+-]+\.safetensors")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -79,7 +81,7 @@ def _indexed(folder: Path) -> Checkpoint:
     names = sorted({str(name) for name in weight_map.values()})
     for name in names:
         # A name of another folder would make the copy hold what its user did not give.
-        if "/" in name or "\\" in name or not name.endswith(".safetensors"):
+        if FILE.fullmatch(name) is None:
             raise ModelFormatError(f"{where}: found file {quote(name)} (need NAME.safetensors)")
     with ExitStack() as opened:
         shards = []

@@ -5,12 +5,13 @@ names, RoPE at the top, in `rope_scaling`, or in `rope_parameters`, once or once
 Decides nothing by itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS
 from edgeinfer.convert.strict_json import Object, read_object
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader.cursor import quote
@@ -35,7 +36,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Config:
-    """A configuration: `values` answers for its scalars, `raw` holds all of it."""
+    """A configuration: `values` answers typed questions, `raw` holds all as it is."""
 
     architecture: str
     raw: Object
@@ -51,7 +52,7 @@ class Config:
     @property
     def n_heads(self) -> int:
         """Query heads of a layer."""
-        return self.values.integer("num_attention_heads", least=1)
+        return self.values.integer("num_attention_heads", least=1, most=MAX_HEADS)
 
     @property
     def n_kv_heads(self) -> int:
@@ -64,7 +65,7 @@ class Config:
     @property
     def head_dim(self) -> int:
         """Elements of a head."""
-        found = self.values.integer("head_dim", None, least=1)
+        found = self.values.integer("head_dim", None, least=1, most=MAX_HEAD_DIM)
         if found is not None:
             return found
         n_embd = self.values.integer("hidden_size", least=1)
@@ -72,14 +73,21 @@ class Config:
             raise self.error("head_dim", f"none (need it for {n_embd} / {self.n_heads} columns)")
         return n_embd // self.n_heads
 
-    def layer_types(self, default: list[str] | None = None) -> list[str]:
-        """Return the kind of each layer, under transformers' present names."""
-        found = self.raw.get("layer_types", self.raw.get("layers_block_type"))
+    def layer_types(
+        self, default: list[str] | None = None, *, known: Sequence[str] = (FULL, SLIDING)
+    ) -> list[str]:
+        """Return the kind of each layer, one of the known, under transformers' present names."""
+        key = "layer_types" if "layer_types" in self.raw else "layers_block_type"
+        found = self.raw.get(key)
         if found is None and default is not None:
             return default
         if not isinstance(found, list) or len(found) != self.n_layers:
-            raise self.error("layer_types", f"{quote(str(found))} (need {self.n_layers} names)")
-        return [_LAYER_TYPES.get(str(kind), str(kind)) for kind in found]
+            raise self.error(key, f"{quote(str(found))} (need {self.n_layers} names)")
+        kinds = [_LAYER_TYPES.get(str(kind), str(kind)) for kind in found]
+        other = next((kind for kind in kinds if kind not in known), None)
+        if other is not None:
+            raise self.error(key, f"{quote(other)} (need one of {', '.join(known)})")
+        return kinds
 
     def numbers(self, key: str, values: Any, n: int) -> list[float]:
         """Check and return a list of `n` numbers found under `key`."""
@@ -100,7 +108,7 @@ class Config:
         """Return an object inside the configuration, to be asked as `values` is."""
         if not isinstance(raw, dict):
             raise self.error(name, f"{quote(str(raw))} (need an object)")
-        return Metadata(_scalars(raw), where=f"{self.values.where}: {name}")
+        return Metadata(_stated(raw), where=f"{self.values.where}: {name}")
 
     def error(self, key: str, found: str) -> ModelFormatError:
         """Return an error about a key."""
@@ -125,9 +133,9 @@ def read_config(folder: Path) -> Config:
         tied = {"tie_word_embeddings": raw.get("tie_word_embeddings")}
         raw = {key: value for key, value in (tied | raw | inner).items() if value is not None}
     raw = {name: raw[old] for old, name in _NAMES.items() if old in raw} | raw
-    return Config(names[0], raw, Metadata(_scalars(raw), where=where))
+    return Config(names[0], raw, Metadata(_stated(raw), where=where))
 
 
-def _scalars(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are numbers, flags or texts; null counts as missing."""
-    return {key: value for key, value in raw.items() if isinstance(value, bool | int | float | str)}
+def _stated(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without null, which counts as missing."""
+    return {key: value for key, value in raw.items() if value is not None}

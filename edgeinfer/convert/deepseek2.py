@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.keys import Keys, base_keys, expert_keys, f32, flag, u32
 from edgeinfer.convert.rotation import Rope, rope_keys, rope_of, yarn_keys
@@ -39,7 +40,7 @@ def _keys(c: Config, *, is_grouped: bool) -> Keys:
     c.expect("hidden_act", "silu", default="silu")
     c.expect("moe_layer_freq", 1, default=1)
     integer = c.values.integer
-    rank, n_rot = integer("kv_lora_rank", least=1), integer("qk_rope_head_dim", least=1)
+    rank, n_rot = integer("kv_lora_rank", least=1), _turned_dim(c)
     q_rank = integer("q_lora_rank", None, least=1)
     keys = [
         *(key for key in base_keys(c) if not key.key.endswith(REPLACED)),
@@ -60,6 +61,10 @@ def _keys(c: Config, *, is_grouped: bool) -> Keys:
         keys.append(u32(".expert_group_count", integer("n_group", least=1)))
         keys.append(u32(".expert_group_used_count", integer("topk_group", least=1)))
     return keys
+
+
+def _turned_dim(c: Config) -> int:
+    return c.values.integer("qk_rope_head_dim", least=1, most=MAX_HEAD_DIM)
 
 
 def _rope_keys(c: Config, rope: Rope) -> Keys:

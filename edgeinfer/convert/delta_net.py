@@ -6,6 +6,7 @@ change places wherever they are rows or columns. Nothing changes where there are
 
 import numpy as np
 
+from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM, MAX_HEADS
 from edgeinfer.convert.config import FULL, LINEAR, Config
 from edgeinfer.convert.family import Change, plus_one
 from edgeinfer.convert.keys import Keys, base_keys, counts, expert_keys, flags, u32
@@ -43,17 +44,19 @@ def delta_net_keys(c: Config, *, n_ff: int | None = None) -> Keys:
     axes = [int(n) for n in c.numbers("mrope_section", sections, 3)]
     interval = integer("full_attention_interval", 4, least=1)
     default = [LINEAR if (i + 1) % interval else FULL for i in range(c.n_layers)]
-    v_heads = integer(_HEADS, least=1)
+    kinds = c.layer_types(default, known=(FULL, LINEAR))
+    v_heads = integer(_HEADS, least=1, most=MAX_HEADS)
+    value_dim = integer("linear_value_head_dim", least=1, most=MAX_HEAD_DIM)
     return [
         *base_keys(c, n_ff=n_ff),
         *rope_keys(c, rope),
         counts(".rope.dimension_sections", [*axes, 0]),
-        flags(".attention.recurrent_layers", [kind != FULL for kind in c.layer_types(default)]),
+        flags(".attention.recurrent_layers", [kind != FULL for kind in kinds]),
         u32(".ssm.conv_kernel", integer("linear_conv_kernel_dim", least=2)),
         u32(".ssm.state_size", integer("linear_key_head_dim", least=1)),
         u32(".ssm.group_count", integer("linear_num_key_heads", least=1)),
         u32(".ssm.time_step_rank", v_heads),
-        u32(".ssm.inner_size", v_heads * integer("linear_value_head_dim", least=1)),
+        u32(".ssm.inner_size", v_heads * value_dim),
     ]
 
 
@@ -71,22 +74,32 @@ def _elements(c: Config) -> Index:
     return (_order(c)[:, None] * dim + np.arange(dim)).ravel()
 
 
+def _placed(weights: Weights, order: Index, c: Config) -> Weights:
+    if weights.n_rows != len(order):
+        raise c.error(_HEADS, f"{len(order)} rows for them (need {weights.n_rows}, as the tensor)")
+    return reordered(weights, order)
+
+
 def _heads(weights: Weights, c: Config) -> Weights:
-    return reordered(weights, _order(c))
+    return _placed(weights, _order(c), c)
 
 
 def _rows(weights: Weights, c: Config) -> Weights:
-    return reordered(weights, _elements(c))
+    return _placed(weights, _elements(c), c)
 
 
 def _columns(weights: Weights, c: Config) -> Weights:
     order = _elements(c)
+    if weights.n_columns != len(order):
+        raise c.error(_HEADS, f"{len(order)} columns for them (need {weights.n_columns})")
     return changed(weights, lambda values: values[:, order])
 
 
 def _behind_keys(weights: Weights, c: Config) -> Weights:
     """Reorder the values in rows of queries, keys and values."""
     n = weights.n_rows - len(_elements(c))
+    if n < 0:
+        raise c.error(_HEADS, f"{len(_elements(c))} rows for them (need at most {weights.n_rows})")
     return reordered(weights, np.concatenate([np.arange(n), n + _elements(c)]))
 
 
@@ -105,8 +118,8 @@ def gate_up(weights: Weights, c: Config) -> dict[str, Weights]:
     n = weights.shape[1] // 2
     experts = [part(weights, i) for i in range(weights.shape[0])]
     return {
-        f"ffn_{name}_exps": stacked([reordered(expert, first + np.arange(n)) for expert in experts])
-        for name, first in (("gate", 0), ("up", n))
+        f"ffn_{name}_exps": stacked([reordered(expert, rows) for expert in experts])
+        for name, rows in (("gate", np.arange(n)), ("up", np.arange(n, weights.shape[1])))
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeinfer.convert import deepseek2, gemma4, granite, nemotron
 from edgeinfer.convert.answers import asking_keys, score_head
-from edgeinfer.convert.config import SLIDING, Config
+from edgeinfer.convert.config import FULL, SLIDING, Config
 from edgeinfer.convert.delta_net import (
     CHANGES,
     RENAMES,
@@ -150,9 +150,7 @@ def _ernie(c: Config) -> Keys:
 def _gpt_oss(c: Config) -> Keys:
     c.expect("hidden_act", "silu")
     c.expect("swiglu_limit", 7.0, default=7.0)
-    rope = rope_of(c, theta=150000.0)
-    if rope.kind == "yarn" and rope.values.flag("truncate", True):
-        raise c.error("truncate", "true (need false, as this family has it)")
+    rope = rope_of(c, theta=150000.0, truncates=False)
     n_ff = c.values.integer("intermediate_size", least=1)
     return [
         *base_keys(c),
@@ -259,7 +257,7 @@ def _lfm2moe(c: Config) -> Keys:
 def _short_convs(c: Config, n_ff: int) -> Keys:
     keys = base_keys(c, eps="norm_eps", n_ff=n_ff)
     return [
-        *attending_keys(c, keys, c.layer_types()),
+        *attending_keys(c, keys, c.layer_types(known=(FULL, "conv"))),
         u32(".shortconv.l_cache", c.values.integer("conv_L_cache", least=2)),
         *rope_keys(c, rope_of(c, theta=1e6)),
     ]

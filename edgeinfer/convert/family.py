@@ -8,6 +8,7 @@ import numpy as np
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.keys import Keys
 from edgeinfer.convert.weights import Weights, changed, reordered, reshaped
+from edgeinfer.errors import ModelFormatError
 
 Change = Callable[[Weights, Config], Weights]
 Split = Callable[[Weights, Config], dict[str, Weights]]
@@ -58,6 +59,11 @@ def paired_k(weights: Weights, c: Config) -> Weights:
 
 
 def _paired(weights: Weights, n_heads: int) -> Weights:
+    if weights.n_rows % (2 * n_heads):
+        raise ModelFormatError(
+            f"found {weights.n_rows} rows of queries or keys (need an even number for each of "
+            f"{n_heads} heads, as config.json has it)"
+        )
     rows = np.arange(weights.n_rows)
     return reordered(weights, rows.reshape(n_heads, 2, -1).swapaxes(1, 2).reshape(-1))
 

@@ -1,5 +1,6 @@
 """Say how Gemma 4 becomes GGUF: layers of two kinds, each with sizes of its own, and its names."""
 
+from edgeinfer.arch.shared.hyper import MAX_HEAD_DIM
 from edgeinfer.convert.config import FULL, SLIDING, Config
 from edgeinfer.convert.keys import Keys, base_keys, counts, expert_keys, f32, u32, window_keys
 from edgeinfer.convert.rotation import Rope, rope_keys, rope_of, rope_tensors
@@ -69,7 +70,8 @@ def _global_rope(c: Config) -> Rope:
 
 
 def _global_dim(c: Config) -> int:
-    return _global(c, "head_dim", c.values.integer("global_head_dim", 512, least=1))
+    stated = c.values.integer("global_head_dim", 512, least=1, most=MAX_HEAD_DIM)
+    return _global(c, "head_dim", stated)
 
 
 def _global_kv_heads(c: Config) -> int:

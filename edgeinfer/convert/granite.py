@@ -71,7 +71,7 @@ def _has_experts(c: Config) -> bool:
 
 
 def _kinds(c: Config) -> list[str]:
-    return c.layer_types([LINEAR] * c.n_layers)
+    return c.layer_types([LINEAR] * c.n_layers, known=(FULL, LINEAR))
 
 
 def _recurs(c: Config) -> bool:
@@ -84,8 +84,8 @@ def _halves(behind: str) -> Split:
     def split(weights: Weights, c: Config) -> dict[str, Weights]:
         n = weights.n_rows // 2
         return {
-            f"ffn_{name}{behind}": reordered(weights, first + np.arange(n))
-            for name, first in (("gate", 0), ("up", n))
+            f"ffn_{name}{behind}": reordered(weights, rows)
+            for name, rows in (("gate", np.arange(n)), ("up", np.arange(n, weights.n_rows)))
         }
 
     return split

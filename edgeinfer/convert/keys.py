@@ -39,7 +39,8 @@ def flag(key: str, value: bool) -> Entry:
 
 
 def text(key: str, value: str) -> Entry:
-    """Return a text."""
+    """Return a text. Raises ModelFormatError for half a surrogate pair, which is none."""
+    _expect_encodable(key, [key, value])
     return Entry(key, "str", value)
 
 
@@ -72,8 +73,19 @@ def raw_bytes(key: str, values: npt.NDArray[np.uint8]) -> Entry:
 
 
 def texts(key: str, values: Sequence[str | bytes]) -> Entry:
-    """Return an array of texts."""
+    """Return an array of texts. Raises ModelFormatError as `text` does."""
+    _expect_encodable(key, values)
     return Entry(key, f"str[{len(values)}]", StringArray.from_strings(values))
+
+
+def _expect_encodable(key: str, values: Sequence[str | bytes]) -> None:
+    for value in values:
+        try:
+            value.encode() if isinstance(value, str) else value
+        except UnicodeEncodeError:
+            raise ModelFormatError(
+                f"key {quote(key)}: found {quote(str(value))} (need Unicode)"
+            ) from None
 
 
 def base_keys(

@@ -101,7 +101,10 @@ def _gathered(
             yield name, weights
         else:
             whole = _NUMBERED.sub(".experts." if number[1] == "experts" else ".", name)
-            numbered.setdefault(whole, {})[int(number[2])] = weights
+            parts = numbered.setdefault(whole, {})
+            if int(number[2]) in parts:
+                raise ModelFormatError(f"tensor {quote(original)}: {name} is there already")
+            parts[int(number[2])] = weights
     for name, parts in numbered.items():
         shapes = {(part.shape, part.dtype) for part in parts.values()}
         if parts.keys() != set(range(len(parts))) or len(shapes) != 1:

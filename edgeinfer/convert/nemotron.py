@@ -63,7 +63,7 @@ def _keys(c: Config, mlp: str, n_ff: int) -> Keys:
 def _kinds(c: Config) -> list[str]:
     letters = c.raw.get("hybrid_override_pattern")
     if not isinstance(letters, str):
-        return c.layer_types()
+        return c.layer_types(known=tuple(_LETTERS.values()))
     if len(letters) != c.n_layers or set(letters) - set(_LETTERS):
         known = " ".join(_LETTERS)
         raise c.error("hybrid_override_pattern", f"{letters} (need {c.n_layers} of {known})")

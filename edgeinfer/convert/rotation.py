@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeinfer.convert.config import FULL, Config
+from edgeinfer.convert.config import FULL, SLIDING, Config
 from edgeinfer.convert.keys import Keys, f32, text, u32
 from edgeinfer.convert.weights import Weights, computed
 from edgeinfer.errors import UnsupportedModelError
@@ -33,12 +33,24 @@ class Rope:
 
 
 def rope_of(
-    c: Config, layer_type: str = FULL, *, theta: float = REQUIRED, head_dim: int | None = None
+    c: Config,
+    layer_type: str = FULL,
+    *,
+    theta: float = REQUIRED,
+    head_dim: int | None = None,
+    truncates: bool = True,
 ) -> Rope:
-    """Return the RoPE of a kind of layers; `theta` is the class's default, if it has one."""
+    """Return the RoPE of a kind of layers.
+
+    `theta` is the class's default, if it has one; `truncates`: the architecture rounds the ends of
+    YaRN's ramp, which no key says. Raises ModelFormatError, or UnsupportedModelError for a kind of
+    scaling that has no form in a file.
+    """
     raw: Any = c.raw.get("rope_parameters") or c.raw.get("rope_scaling") or {}
     if isinstance(raw, dict) and isinstance(raw.get(layer_type), dict):
         raw = raw[layer_type]
+    elif isinstance(raw, dict) and any(isinstance(raw.get(kind), dict) for kind in (FULL, SLIDING)):
+        raise c.error("rope_parameters", f"none for {layer_type} (need it beside the others)")
     values = c.section(raw, "rope_parameters")
     kind = values.text("rope_type", values.text("type", "default"))
     kind = {"su": "longrope"}.get(kind, kind)
@@ -47,6 +59,9 @@ def rope_of(
             f"{values.where}: key 'rope_type': found {quote(kind)} (need one of "
             f"{', '.join(KINDS)}); a GGUF file has no form for others"
         )
+    if kind == "yarn" and values.flag("truncate", True) is not truncates:
+        need = str(truncates).lower()
+        raise values.error("truncate", f"found {str(not truncates).lower()} (need {need})")
     base = values.number("rope_theta", c.values.number("rope_theta", None, above=1.0), above=1.0)
     if base is None:
         base = c.values.number("rope_theta", theta, above=1.0)
@@ -97,6 +112,8 @@ def _linear(c: Config, rope: Rope) -> Keys:
 
 def _longrope(c: Config, rope: Rope) -> Keys:
     original = original_length(c, rope)
+    if original < 2:  # its logarithm is divided by
+        raise c.error("original_max_position_embeddings", f"{original} (need at least 2)")
     length = c.values.integer("max_position_embeddings", least=1)
     scale = rope.values.number("factor", length / original, above=0.0)
     mscale = math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0
@@ -140,6 +157,8 @@ def _llama3(rope: Rope) -> np.ndarray:
     number = rope.values.number
     factor = number("factor", above=0.0)
     low, high = number("low_freq_factor", above=0.0), number("high_freq_factor", above=0.0)
+    if not low < high:
+        raise rope.values.error("high_freq_factor", f"found {high} (need more than {low})")
     original = number("original_max_position_embeddings", above=0.0)
     waves = 2 * math.pi * rope.theta ** (np.arange(0, rope.n_rot, 2) / rope.n_rot)
     smooth = np.clip((original / waves - low) / (high - low), 0.0, 1.0)

@@ -83,7 +83,7 @@ def _modules(folder: Path, opened: ExitStack) -> Modules:
                 f"{where}: found module {quote(kind)} (need Transformer, one Pooling, up to "
                 f"{len(DENSE)} of Dense, Normalize): a GGUF file has no form for it"
             )
-        inner = _inside(folder, module, where)
+        inner = folder_of(module, folder, where)
         if kind == "Pooling":
             keys.append(pooling_key(_pooling(inner / "config.json")))
             continue
@@ -98,7 +98,8 @@ def _modules(folder: Path, opened: ExitStack) -> Modules:
     return Modules(keys, weights, tuple(files))
 
 
-def _inside(folder: Path, module: Object, where: str) -> Path:
+def folder_of(module: Object, folder: Path, where: str) -> Path:
+    """Return where a module's files are. Raises ModelFormatError unless that is inside `folder`."""
     path = module.get("path")
     if not isinstance(path, str) or FOLDER.fullmatch(path) is None:
         raise ModelFormatError(f"{where}: path: found {quote(str(path))} (need a folder's name)")

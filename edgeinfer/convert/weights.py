@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.convert.safetensors import DTYPES, Stored
+from edgeinfer.errors import ModelFormatError
+from edgeinfer.loader.cursor import quote
 
 Floats = npt.NDArray[np.float32]
 MXFP4_BYTES = 16  # of the codes of a block
@@ -55,8 +57,10 @@ class Weights:
 
 
 def stored(tensor: Stored) -> Weights:
-    """Return a checkpoint's tensor as it is."""
+    """Return a checkpoint's tensor as it is. Raises ModelFormatError for one without values."""
     shape = tensor.shape or (1,)
+    if 0 in shape:
+        raise ModelFormatError(f"tensor {quote(tensor.name)}: found shape {shape} (need no 0)")
     n_columns = shape[-1] if len(shape) > 1 else 1
     kind = DTYPES[tensor.dtype]
     take = _taker(tensor, n_columns * kind.itemsize)
@@ -64,8 +68,11 @@ def stored(tensor: Stored) -> Weights:
 
 
 def computed(values: npt.ArrayLike) -> Weights:
-    """Return a vector that no checkpoint has."""
-    matrix = np.asarray(values, np.float32).reshape(-1, 1)
+    """Return a vector that no checkpoint has. Raises ModelFormatError if one is no number."""
+    with np.errstate(over="ignore"):
+        matrix = np.asarray(values, np.float32).reshape(-1, 1)
+    if not np.isfinite(matrix).all():
+        raise ModelFormatError("key 'rope_parameters': found factors that 32 bits cannot hold")
     return Weights((len(matrix),), "F32", lambda rows: matrix[rows])
 
 
@@ -98,6 +105,8 @@ def reordered(weights: Weights, order: npt.ArrayLike) -> Weights:
 def reshaped(weights: Weights, *shape: int) -> Weights:
     """Return the same values in another shape, which must have as many."""
     made = replace(weights, shape=shape)
+    if math.prod(shape) != math.prod(weights.shape):
+        raise ModelFormatError(f"found a tensor of {weights.shape} (need one of {shape})")
     if made.n_columns == weights.n_columns and made.n_rows == weights.n_rows:
         return made
     whole = weights.take(np.arange(weights.n_rows)).reshape(made.n_rows, made.n_columns)

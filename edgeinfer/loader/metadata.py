@@ -222,4 +222,6 @@ def _describe(value: Value) -> str:
         return f"an array of {len(value)} {value.dtype.name} values"
     if isinstance(value, str):
         return f"the string {quote(value)}"
+    if isinstance(value, list | dict):  # of a JSON file
+        return f"a {type(value).__name__}"
     return f"the {type(value).__name__} {value}"

@@ -134,11 +134,16 @@ def _merges(model: Object, where: str) -> list[str]:
     found = model.get("merges")
     if not isinstance(found, list):
         raise ModelFormatError(f"{where}: model.merges: found none (need a list)")
-    merges = [" ".join(merge) if isinstance(merge, list) else merge for merge in found]
-    bad = next((m for m in merges if not isinstance(m, str) or m.count(" ") != 1), None)
-    if bad is not None:
-        raise ModelFormatError(f"{where}: model.merges: found {quote(str(bad))} (need two tokens)")
-    return merges
+    return [_merge(merge, where) for merge in found]
+
+
+def _merge(merge: Any, where: str) -> str:
+    is_pair = isinstance(merge, list) and all(isinstance(token, str) for token in merge)
+    joined = " ".join(merge) if is_pair else merge
+    if not isinstance(joined, str) or joined.count(" ") != 1:
+        found = quote(str(merge))
+        raise ModelFormatError(f"{where}: model.merges: found {found} (need two tokens)")
+    return joined
 
 
 def _is_harmless(normalizer: Any) -> bool:

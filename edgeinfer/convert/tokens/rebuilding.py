@@ -4,6 +4,7 @@ In go the tokens of a vocab.txt or a tokenizer.model and the settings, out comes
 """
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.mapped import display
 from edgeinfer.text.vocabulary import TokenType
 
+_ID = re.compile("[0-9]{1,9}")
 _PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 # What BertTokenizer assumes where the settings do not say.
@@ -132,12 +134,12 @@ def _decoder(found: Any, where: str) -> dict[int, Object]:
     listed = found.items() if isinstance(found, dict) else ()
     made = {}
     for token_id, about in listed:
-        if not token_id.isdecimal() or not isinstance(about, dict):
+        content = about.get("content") if isinstance(about, dict) else None
+        if not _ID.fullmatch(token_id) or not isinstance(content, str):
             raise ModelFormatError(
                 f"{where}: added_tokens_decoder: found {quote(token_id)} (need ids and tokens)"
             )
-        content, special = str(about.get("content")), about.get("special") is True
-        made[int(token_id)] = _added(int(token_id), content, special)
+        made[int(token_id)] = _added(int(token_id), content, about.get("special") is True)
     return made
 
 

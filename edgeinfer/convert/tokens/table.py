@@ -77,6 +77,8 @@ def _is_scored(entry: Any) -> bool:
 def added_tokens(raw: Object, where: str) -> list[Object]:
     """Return the added tokens, each with its content and id. Raises ModelFormatError."""
     listed = raw.get("added_tokens") or []
+    if not isinstance(listed, list):
+        raise ModelFormatError(f"{where}: added_tokens: found {quote(str(listed))} (need a list)")
     for added in listed:
         about = added if isinstance(added, dict) else {}
         if not isinstance(about.get("content"), str) or type(about.get("id")) is not int:

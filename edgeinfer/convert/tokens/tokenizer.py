@@ -74,6 +74,8 @@ def _templates(found: Found) -> Keys:
             raise ModelFormatError(
                 f"{found.where}: chat_template: found {quote(str(one))} (need name and template)"
             )
+        if name in named:
+            raise ModelFormatError(f"{found.where}: chat_template: found {quote(name)} twice")
         named[name] = source
     keys = [
         text("tokenizer.chat_template" + ("" if name == "default" else f".{name}"), source)

@@ -15,7 +15,7 @@ from tests.convert.tokenizers import byte_level
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All models of `families.py`."""
+    """All models of `families/`."""
     sizes = {name: row.config.get("vocab_size", N_VOCAB) for name, row in ROWS.items()}
     return made(tmp_path_factory.mktemp("models"), sizes)
 

@@ -1,4 +1,4 @@
-"""Make the models of `families.py` and `readers.py`: python make_models.py FOLDER [NAME...].
+"""Make the models of `families/` and `readers.py`: python make_models.py FOLDER [NAME...].
 
 Runs in a process of its own, because transformers warns in ways that are not ours. Each model goes
 to FOLDER/NAME as save_pretrained writes it; its tokens and logits beside it, in NAME.npz.

@@ -52,6 +52,13 @@ def test_a_module_says_it_with_ids(folder: Path) -> None:
         ranks(folder)
 
 
+@pytest.mark.parametrize("path", ["..", "", "/etc", None])
+def test_a_module_is_inside_the_folder(folder: Path, path: str | None) -> None:
+    (folder / "modules.json").write_text(json.dumps([{"type": "a.LogitScore", "path": path}]))
+    with pytest.raises(ModelFormatError, match="need a folder's name"):
+        ranks(folder)
+
+
 def test_the_template_has_both_texts_in_it() -> None:
     assert TEMPLATE.count("{query}") == TEMPLATE.count("{document}") == 1
     assert "tokenizer.chat_template.rerank" in [key.key for key in asking_keys()]

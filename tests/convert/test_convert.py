@@ -35,6 +35,16 @@ CONFIG: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+LONGROPE = {"rope_type": "longrope", "original_max_position_embeddings": 1}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+TEMPLATE = {"name": "a", "template": "x"}
 SHAPES = {
     "model.embed_tokens": (N_VOCAB, N_EMBD),
     "model.norm": (N_EMBD,),
@@ -149,6 +159,18 @@ def test_the_tokenizer_is_that_of_the_folder(folder: Path, tmp_path: Path) -> No
         ({"vocab_size": 10**30}, "key 'vocab_size'"),
         ({"rms_norm_eps": 10**400}, "need finite numbers"),
         ({"rope_theta": 1e300}, "key '.rope.freq_base'"),
+        ({"rope_theta": [1e6]}, "key 'rope_theta': found a list"),
+        ({"num_key_value_heads": {"all": 2}}, "key 'num_key_value_heads': found a dict"),
+        ({"head_dim": 1 << 31}, "key 'head_dim': found 2147483648"),
+        (
+            {"num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 12},
+            "48 rows of queries",
+        ),
+        ({"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "key 'high_freq_factor'"),
+        ({"rope_scaling": LLAMA3 | {"factor": 1e308}}, "32 bits cannot hold"),
+        ({"rope_scaling": LONGROPE}, "key 'original_max_position_embeddings': found 1"),
+        ({"rope_scaling": YARN | {"truncate": False}}, "key 'truncate': found false"),
+        ({"rope_parameters": {"sliding_attention": {}}}, "none for full_attention"),
     ],
 )
 def test_a_configuration_that_is_not_understood_is_refused(
@@ -167,6 +189,13 @@ def test_a_configuration_that_is_not_understood_is_refused(
         ({"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}}, "token id 0"),
         ({"added_tokens": [{"id": N_VOCAB, "content": "x"}]}, f"token id {N_VOCAB}"),
         ({"added_tokens": [7]}, "added_tokens"),
+        ({"added_tokens": True}, "added_tokens: found 'True'"),
+        (
+            {"added_tokens": [{"id": 1, "content": "\ud800"}]},
+            r"ggml.tokens': found .*need Unicode",
+        ),
+        ({"model": {"vocab": {"a": 0}, "merges": [None]}}, "model.merges: found 'None'"),
+        ({"model": {"vocab": {"a": 0}, "merges": [["a", 1.0]]}}, "model.merges: found"),
         ({"normalizer": {"type": "Lowercase"}}, "normalizer"),
         ({"pre_tokenizer": {"type": "ByteLevel"}}, "pre_tokenizer"),
     ],
@@ -184,6 +213,8 @@ def test_a_tokenizer_that_is_not_understood_is_refused(
     [
         ("tokenizer_config", {"chat_template": [5]}, "chat_template: found '5'"),
         ("tokenizer_config", {"chat_template": {"a": 1}}, "need name and template"),
+        ("tokenizer_config", {"chat_template": [TEMPLATE, TEMPLATE]}, "found 'a' twice"),
+        ("tokenizer_config", {"chat_template": "\ud800"}, "need Unicode"),
         ("generation_config", {"do_sample": True, "top_k": -3}, "top_k': found -3"),
         ("generation_config", {"do_sample": True, "temperature": 1e200}, "sampling.temp'"),
         ("generation_config", {"eos_token_id": [2, -1]}, "eot token: found id -1"),
@@ -236,6 +267,20 @@ def test_a_tokenizer_without_merges_is_one(folder: Path, tmp_path: Path) -> None
     with open_gguf(path) as file:
         tokenizer = tokenizer_from_metadata(file.metadata, where="file")
     assert tokenizer.decode(tokenizer.encode("the é")) == "the é"
+
+
+def test_a_tensor_without_values_is_refused(folder: Path) -> None:
+    empty = {"model.norm.weight": np.empty((0, 3), np.float32)}
+    save_file(arrays() | empty, folder / "model.safetensors")
+    with pytest.raises(ModelFormatError, match=r"model\.norm\.weight'?: found shape \(0, 3\)"):
+        convert(folder, dry_run=True)
+
+
+def test_layers_of_a_kind_that_is_not_known_are_refused(folder: Path) -> None:
+    found = {"layer_types": ["chunked_attention"], "sliding_window": 8}
+    changed(folder, "config.json", architectures=["Olmo3ForCausalLM"], **found)
+    with pytest.raises(ModelFormatError, match="'layer_types': found 'chunked_attention'"):
+        convert(folder, dry_run=True)
 
 
 def test_a_checkpoint_without_embeddings_is_refused(folder: Path) -> None:

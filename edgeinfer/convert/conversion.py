@@ -13,6 +13,7 @@ from edgeinfer.convert.answers import answering
 from edgeinfer.convert.checkpoint import open_checkpoint
 from edgeinfer.convert.config import read_config
 from edgeinfer.convert.families import family_of
+from edgeinfer.convert.fitting import check_fit
 from edgeinfer.convert.general import general_keys, more_metadata
 from edgeinfer.convert.keys import Keys, gives_scores
 from edgeinfer.convert.naming import named_weights
@@ -123,6 +124,8 @@ def _model(
         keys = _prefixed(family.arch, with_entries(keys, modules.keys))
         keys = general_keys(source, family.arch, format) + keys
         keys += tokenizer_keys(source, config, n_vocab=table.shape[0])
+        if not vocab_only:
+            check_fit(keys, rows, config.values.where)
         files = [file.path for file in checkpoint.files + modules.files]
         return output.write(
             Content(family.arch, format, with_entries(keys, more), rows, chosen, files)

@@ -269,6 +269,23 @@ def test_a_tokenizer_without_merges_is_one(folder: Path, tmp_path: Path) -> None
     assert tokenizer.decode(tokenizer.encode("the é")) == "the é"
 
 
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"hidden_size": 2 * N_EMBD, "head_dim": 12}, r"token_embd\.weight"),
+        ({"intermediate_size": 1}, r"blk\.0\.ffn_gate\.weight"),
+        ({"num_hidden_layers": 2}, r"blk\.1\.attn_norm\.weight"),
+        ({"num_attention_heads": 2, "num_key_value_heads": 2}, r"blk\.0\.attn_k\.weight"),
+    ],
+)
+def test_a_configuration_of_other_weights_is_refused(
+    folder: Path, keys: dict[str, Any], message: str
+) -> None:
+    changed(folder, "config.json", **keys)
+    with pytest.raises(ModelFormatError, match=message):
+        convert(folder, dry_run=True)
+
+
 def test_a_tensor_without_values_is_refused(folder: Path) -> None:
     empty = {"model.norm.weight": np.empty((0, 3), np.float32)}
     save_file(arrays() | empty, folder / "model.safetensors")

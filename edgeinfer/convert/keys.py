@@ -19,6 +19,7 @@ from edgeinfer.writer.entries import Entry
 Keys = list[Entry]
 POOLING = ".pooling_type"
 MOST = float(np.finfo(np.float32).max)
+LEAST = float(np.finfo(np.float32).tiny)
 
 
 def u32(key: str, value: int) -> Entry:
@@ -28,8 +29,10 @@ def u32(key: str, value: int) -> Entry:
 
 
 def f32(key: str, value: float) -> Entry:
-    """Return a number. Raises ModelFormatError for one that is too large."""
+    """Return a number. Raises ModelFormatError for one that is too large, or would become 0."""
     _expect_within(key, [value], -MOST, MOST)
+    if value and abs(value) < LEAST:
+        raise ModelFormatError(f"key {quote(key)}: found {value} (need 0, or {LEAST:g} and more)")
     return Entry(key, "f32", value)
 
 

@@ -159,6 +159,7 @@ def test_the_tokenizer_is_that_of_the_folder(folder: Path, tmp_path: Path) -> No
         ({"vocab_size": 10**30}, "key 'vocab_size'"),
         ({"rms_norm_eps": 10**400}, "need finite numbers"),
         ({"rope_theta": 1e300}, "key '.rope.freq_base'"),
+        ({"rms_norm_eps": 1e-300}, "rms_epsilon': found 1e-300"),
         ({"rope_theta": [1e6]}, "key 'rope_theta': found a list"),
         ({"num_key_value_heads": {"all": 2}}, "key 'num_key_value_heads': found a dict"),
         ({"head_dim": 1 << 31}, "key 'head_dim': found 2147483648"),

@@ -56,8 +56,8 @@ enum { EI_UNLIMITED = 0x7fffffff };
  *              fn 8: g = min(v.in0, limit), u = v.in1 within +-limit, g * sigmoid(alpha * g) * (u + 1)
  *   ADD        v.out0 = v.in0 + alpha * (v.in1 or c0)
  *   MULTIPLY   v.out0 = v.in0 * (v.in1 or c0)
- *   SCALE      v.out0 = scale * v.in0, with c0 times c0[position / dim[0]] (rows are tokens; EI_UNLIMITED:
- *              c0 is one number), then softcapped
+ *   SCALE      v.out0 = scale * v.in0, with c0 times c0[position / dim[0]] (EI_UNLIMITED: c0 is one number),
+ *              then softcapped
  *   SPLIT      v.out0..2 = the columns of each of the heads[0] groups of v.in0, in order from dim[0] on; of all groups
  *              together
  *   ROUTE      v.out0 = the weights of the experts chosen by the logits v.in0 (c0 bias, c1 scale); fills the routing.
@@ -196,12 +196,15 @@ int32_t ei_exec_add_op(ei_exec *exec, const ei_op *op);
 /* The value of the hidden rows, which the last op added has made; ops added later lead from there to the logits. */
 void ei_exec_set_hidden(ei_exec *exec, int32_t value);
 
+/* The source of this matrix lies in the map of a file: its pages may be given up, and come back when they are read. */
+void ei_exec_set_mapped(ei_exec *exec, int32_t weight);
+
 /* How many snapshots of the states there may be; before ei_exec_finish. */
 void ei_exec_set_snapshots(ei_exec *exec, int32_t n_snapshots);
 
-/* Allocate, and lay the matrices out; *done counts source bytes as they are finished, and the mapped pages behind
- * them are given back. logits: the value that ei_exec_logits shows (rows: wanted). A non-zero *cancel ends it soon
- * with EI_CANCELLED; the executable can then only be freed. */
+/* Allocate, and lay the matrices out; *done counts source bytes as they are finished, and the pages behind them that
+ * are mapped are given back. logits: the value that ei_exec_logits shows (rows: wanted). A non-zero *cancel ends it
+ * soon with EI_CANCELLED; the executable can then only be freed. */
 int32_t ei_exec_finish(ei_exec *exec, int32_t logits, volatile int64_t *done, const volatile int32_t *cancel);
 
 /* Tell the bytes that ei_exec_finish would allocate for weights, state and work; before it, and reading no source. */
@@ -224,6 +227,11 @@ int32_t ei_exec_run(ei_exec *exec, const ei_batch *batch, const volatile int32_t
 const float *ei_exec_logits(const ei_exec *exec);
 /* The last run's hidden rows, (n_wanted, width); NULL where no value was named so. */
 const float *ei_exec_hidden(const ei_exec *exec);
+
+/* The memory of the steps' values, logits and hidden rows among them: from here on the caller's, who frees it with
+ * ei_work_free(work, ei_exec_work_bytes), after the exec. */
+uint8_t *ei_exec_take_work(ei_exec *exec);
+void ei_work_free(uint8_t *work, size_t n_bytes);
 
 /* -- the X layout by itself ------------------------------------------------------------------ */
 

@@ -41,7 +41,7 @@ void ei_exec_free(ei_exec *e) {
     ei_pool_free(e->pool);
     ei_big_free(e->weight_memory, e->weight_bytes);
     ei_big_free(e->state_memory, e->state_bytes);
-    ei_big_free(e->work_memory, e->work_bytes);
+    if (!e->work_taken) ei_big_free(e->work_memory, e->work_bytes);
     ei_big_free(e->snapshot_memory, e->snapshot_bytes * (size_t)e->n_snapshots);
     void *owned[] = {e->weights.at, e->vectors.at, e->values.at,   e->acts.at,     e->kvs.at,
                      e->ropes.at,   e->states.at,  e->routings.at, e->sums.at,     e->ops.at,
@@ -57,7 +57,13 @@ size_t ei_exec_weight_bytes(const ei_exec *e) { return e->weight_bytes + e->pack
 size_t ei_exec_state_bytes(const ei_exec *e) { return e->state_bytes; }
 size_t ei_exec_work_bytes(const ei_exec *e) { return e->work_bytes; }
 size_t ei_exec_snapshot_bytes(const ei_exec *e) { return e->snapshot_bytes; }
+uint8_t *ei_exec_take_work(ei_exec *e) {
+    e->work_taken = true;
+    return e->work_memory;
+}
+void ei_work_free(uint8_t *work, size_t n_bytes) { ei_big_free(work, n_bytes); }
 void ei_exec_set_hidden(ei_exec *e, int32_t value) { e->hidden = value, e->n_body = e->ops.n; }
+void ei_exec_set_mapped(ei_exec *e, int32_t weight) { e->weights.at[weight].mapped = true; }
 void ei_exec_set_snapshots(ei_exec *e, int32_t n_snapshots) { e->n_snapshots = n_snapshots; }
 
 static int32_t add_weight(ei_exec *e, ei_weight w, bool in_groups) {
@@ -260,7 +266,7 @@ static void repack_chunk(void *context, const void *op, int32_t chunk, int32_t t
     size_t n_bytes = ei_file_offset(w->n_rows, w->n_columns, w->format, last) - start;
     ei_repack_groups(c->exec->kernels, w->format, w->n_rows, w->n_columns, w->file, first, last,
                      w->own + (size_t)first * w->group_bytes);
-    ei_release_mapped(w->file + start, n_bytes);
+    if (w->mapped) ei_release_mapped(w->file + start, n_bytes);
     if (c->done) __atomic_fetch_add(c->done, (int64_t)n_bytes, __ATOMIC_RELAXED);
 }
 

@@ -12,6 +12,7 @@ typedef struct {
     const uint8_t *x; /* groups, matrix after matrix; NULL for a table, whose rows are only looked up */
     uint8_t *own;     /* the same where repacking fills them; NULL where they came ready */
     size_t group_bytes;
+    bool mapped; /* file lies in the map of a file, which brings pages back that are given up */
 } ei_weight;
 
 typedef struct {
@@ -101,6 +102,7 @@ struct ei_exec {
 
     uint8_t *weight_memory, *state_memory, *work_memory;
     size_t weight_bytes, state_bytes, work_bytes;
+    bool work_taken; /* by the caller, who frees it */
     uint8_t *snapshot_memory;
     size_t snapshot_bytes; /* of one */
     int32_t n_snapshots;

@@ -131,7 +131,7 @@ static void narrow_gate_row(ei_exec *e, const ei_op *op, int32_t row) {
 /* what a row is multiplied by, which may depend on its position */
 static float factor_of(const ei_exec *e, const ei_op *op, int32_t row) {
     const float *factors = vector_of(e, op->vec[0]);
-    return factors ? op->scale * factors[e->batch->positions[row] / op->dim[0]] : op->scale;
+    return factors ? op->scale * factors[e->batch->positions[token_of(e, op, row)] / op->dim[0]] : op->scale;
 }
 
 static void elementwise_row(ei_exec *e, const ei_op *op, int32_t row) {

@@ -240,11 +240,10 @@ class Backend(Protocol):
     ) -> Executable:
         """Lay the weights out and make the program runnable.
 
-        The tensors must be views of mapped files: the pages of what is laid out are dropped behind
-        it, which leaves zeros in memory of any other kind. `packed` holds matrices laid out before,
-        by tensor name; they are used where they lie. Every step adds to `observe`, by tensor name,
-        the squares of what those matrices multiply, row by row in float64; the logits stay the
-        same.
+        Of tensors that are views of mapped files, the pages of what is laid out are given back.
+        `packed` holds matrices laid out before, by tensor name; they are used where they lie.
+        Every step adds to `observe`, by tensor name, the squares of what those matrices multiply,
+        row by row in float64; the logits stay the same.
 
         Raises UnsupportedModelError if the backend lacks an op or a format, MissingTensorError if
         the tensors do not answer the program, InvalidParameterError if the limits do not,

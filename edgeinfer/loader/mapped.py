@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.errors import EdgeInferError, ModelFormatError, ModelNotFoundError, ResourceError
+from edgeinfer.quant.tensor import map_of
 
 # What people pass by mistake, by its first bytes, and the way out.
 _LOOKALIKES: tuple[tuple[bytes, str], ...] = (
@@ -134,12 +135,8 @@ def release(view: npt.NDArray[np.uint8]) -> None:
 
     They come back from the file when they are read again.
     """
-    base: object = view
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if isinstance(base, memoryview):
-        base = base.obj
-    if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+    base = map_of(view)
+    if base is None or not hasattr(mmap, "MADV_DONTNEED"):
         return
     whole = np.frombuffer(base, np.uint8)
     start = view.ctypes.data - whole.ctypes.data

@@ -1,6 +1,7 @@
 """Define Tensor, the currency from the loader to the kernels: a name, a shape, a format, bytes."""
 
 import math
+import mmap
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,11 @@ class Tensor:
     shape: tuple[int, ...]
     format: Format
     data: npt.NDArray[np.uint8]
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the bytes lie in the read-only map of a file, which can bring them back."""
+        return (base := map_of(self.data)) is not None and memoryview(base).readonly
 
     @property
     def n_columns(self) -> int:
@@ -47,3 +53,11 @@ class Tensor:
     def row_data(self) -> npt.NDArray[np.uint8]:
         """The same bytes as (n_rows, row_bytes)."""
         return self.data.reshape(self.n_rows, self.row_bytes)
+
+
+def map_of(view: npt.NDArray[np.uint8]) -> mmap.mmap | None:
+    """Return the map of a file that an array is a view of; None if it is memory of another kind."""
+    base: object = view
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) else None

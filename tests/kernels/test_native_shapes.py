@@ -282,3 +282,24 @@ def test_sizes_and_progress_are_reported(tmp_path: Path) -> None:
     # f16 keys and values of 2 layers and 2 heads; a value of 24 is kept in 32
     assert made.state_bytes == 2 * 8 * 64 * 2 * (24 + 32) * 2
     made.close()
+
+
+def test_weights_of_no_file_stay_as_they_are(tmp_path: Path) -> None:
+    """Pages of a file's map are given back once they are laid out; those of other memory are not.
+
+    The table of tied embeddings is read by every step, after its matrix was laid out.
+    """
+    with tiny.open_model(tmp_path, *tiny.llama(tied=True, **BLOCKS, n_kv=4)) as file:
+        program = build_program(file.metadata, file.tensors, n_ctx=256)
+        heap = {
+            name: replace(tensor, data=tensor.data.copy()) for name, tensor in file.tensors.items()
+        }
+        assert all(tensor.is_mapped for tensor in file.tensors.values())
+        assert not any(tensor.is_mapped for tensor in heap.values())
+        rows = []
+        for tensors in (file.tensors, heap):
+            made = BACKEND.compile(program, tensors, LIMITS)
+            rows.append(run_tokens(made, TOKENS, WANTED).copy())
+            made.close()
+        assert (rows[0] == rows[1]).all()
+        assert all((heap[name].data == t.data).all() for name, t in file.tensors.items())

@@ -256,6 +256,8 @@ class _Build:
                 )
             number = self._add_weight(tensor, self.formats.index(tensor.format.name), is_table)
             self._weights[name, is_table] = self._added(number)
+            if tensor.is_mapped:
+                self.lib.ei_exec_set_mapped(self.exec, number)
         return self._weights[name, is_table]
 
     def _add_weight(self, tensor: Tensor, format_number: int, is_table: bool) -> int:

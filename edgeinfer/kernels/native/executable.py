@@ -1,5 +1,6 @@
 """Run steps on a finished C executor, and hand its KV pages in and out; knows no op."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class NativeExecutable:
         whole_sequences: bool,
     ) -> None:
         """Own the executor, and `keep`, the memory it points into."""
-        self._ffi, self._lib, self._exec = ffi, lib, executor
+        self._ffi, self._lib = ffi, lib
         self._keep = keep
         self._limits = limits
         self._whole_sequences = whole_sequences
@@ -52,14 +53,18 @@ class NativeExecutable:
         self.snapshot_bytes = int(lib.ei_exec_snapshot_bytes(executor))
         self._arrays = ARRAYS + (STATE_ARRAYS if self.snapshot_bytes else ())
         self.page_layout = "native-1"  # beside the KV type
-        self._logits = self._rows(lib.ei_exec_logits(executor), n_out)
-        self._hidden = self._rows(lib.ei_exec_hidden(executor), n_hidden)
+        # what run() gave out may outlive the executable, so this memory goes with its last view
+        work = ffi.gc(lib.ei_exec_take_work(executor), partial(_free, lib, self.work_bytes))
+        self._logits = self._rows(work, lib.ei_exec_logits(executor), n_out)
+        self._hidden = self._rows(work, lib.ei_exec_hidden(executor), n_hidden)
         self._n_wanted = 0
+        self._exec = executor  # owned from here on: nothing above may have failed
 
-    def _rows(self, memory: Any, width: int) -> npt.NDArray[np.float32]:
+    def _rows(self, work: Any, first: Any, width: int) -> npt.NDArray[np.float32]:
         n_rows = self._limits.n_batch
-        data = self._ffi.buffer(memory, 4 * n_rows * width) if width else b""
-        return np.frombuffer(data, np.float32).reshape(n_rows, width)
+        start = self._ffi.cast("uint8_t *", first) - work if width else 0
+        values = np.frombuffer(self._ffi.buffer(work, self.work_bytes), np.float32)
+        return values[start // 4 : start // 4 + n_rows * width].reshape(n_rows, width)
 
     def run(self, batch: Batch, *, cancel: Cancel | None = None) -> npt.NDArray[np.float32]:
         """Run one step; the rows returned, (R, n_out), are overwritten by the next run."""
@@ -167,3 +172,7 @@ class NativeExecutable:
     def __del__(self) -> None:
         if getattr(self, "_exec", None) is not None:
             self.close()
+
+
+def _free(lib: Any, n_bytes: int, work: Any) -> None:
+    lib.ei_work_free(work, n_bytes)

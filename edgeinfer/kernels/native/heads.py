@@ -48,7 +48,9 @@ def plan_heads(program: Program, uses: Uses) -> Mapping[int, HeadsPlan]:
         k = _chain(uses, op.k, program.kv(op.kv).n_kv_heads, i)
         readers = attentions.get(op.kv, [])
         # others that read what this one keeps come after it: their queries turn alone
-        q = _chain(uses, readers[0].q, readers[0].heads, i) if readers else None
+        q = None
+        if readers and readers[0].q.rows is op.k.rows:
+            q = _chain(uses, readers[0].q, readers[0].heads, i)
         if q is not None and not (q.absorbed and _agree(q, k)):
             q = None
         plans[i] = HeadsPlan(k, q, k.absorbed | (q.absorbed if q else frozenset()))

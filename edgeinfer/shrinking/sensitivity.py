@@ -69,7 +69,7 @@ def probe_of(options: Sequence[Option]) -> Option:
 def probe_file(job: Job, formats: Mapping[str, str], path: Path) -> Iterator[GgufFile]:
     """Write some of the source's tensors in other formats; yield the file, which goes at the end.
 
-    In a file, since what models lay out must be mapped: the pages are given back behind it.
+    In a file, so that it takes no memory: the pages of what models lay out are given back.
     """
     tensors = job.file.tensors
     plans = [TensorPlan(name, tensors[name].shape, FORMATS[to]) for name, to in formats.items()]

@@ -5,7 +5,6 @@ experts. A token's row then says which experts it gets.
 """
 
 from dataclasses import dataclass, field
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -49,11 +48,7 @@ class Draft:
 
     def add(self, name: str, array: Floats, format_name: str = "F32", seed: int = 0) -> WeightRef:
         made, shape, raw = with_format(array, format_name, seed)
-        with TemporaryFile() as file:  # the backend gives source pages back: they must be mapped
-            file.write(raw)
-            file.flush()
-            data = np.memmap(file, np.uint8, "r")
-        self.tensors[name] = Tensor(name, shape, FORMATS[made], data)
+        self.tensors[name] = Tensor(name, shape, FORMATS[made], np.frombuffer(raw, np.uint8))
         return WeightRef(name, shape, Use.MATRIX if len(shape) > 1 else Use.VECTOR)
 
     def route(self, logits: Value, k: int, **how: Any) -> tuple[Value, Value]:

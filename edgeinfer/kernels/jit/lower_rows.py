@@ -5,7 +5,7 @@ import numpy as np
 from edgeinfer.kernels.jit import rows
 from edgeinfer.kernels.jit.source import Run, Source, refuse
 from edgeinfer.kernels.jit.step import Step
-from edgeinfer.kernels.segments import segments
+from edgeinfer.kernels.lookups import looked_up
 from edgeinfer.program import ops
 from edgeinfer.program.ops_rowwise import FUNCTIONS
 from edgeinfer.program.values import Rows, Value
@@ -16,14 +16,7 @@ def embed(op: ops.Embed, source: Source) -> Run:
     table, out, by = source.tensors[op.table.name], source.values[op.out.id], np.float32(op.scale)
 
     def run(step: Step) -> None:
-        batch = step.batch
-        ids = {
-            "tokens": batch.tokens,
-            "pos": batch.positions,
-            "row": np.full(len(batch.tokens), op.row, np.int32),
-            "segments": segments(batch, op.separator),
-        }[op.ids]
-        found = decode(table, ids)
+        found = decode(table, looked_up(op, step.batch))
         if by != 1:
             found *= by
         out[: len(found)] = found

@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeinfer.errors import InvalidParameterError, UnsupportedModelError
+from edgeinfer.kernels.lookups import looked_up
 from edgeinfer.kernels.reference import compile_recurrence as recurrent
 from edgeinfer.kernels.reference import functions as f
 from edgeinfer.kernels.reference.attention import Terms, attend
 from edgeinfer.kernels.reference.routing import route
 from edgeinfer.kernels.reference.source import Source
 from edgeinfer.kernels.reference.step import Kernel, Step
-from edgeinfer.kernels.segments import segments
 from edgeinfer.program import ops
 from edgeinfer.program.values import Value, WeightRef
 
@@ -32,12 +32,7 @@ def _(op: ops.Embed, source: Source) -> Kernel:
     scale, n_rows = np.float32(op.scale), op.table.shape[0]
 
     def run(step: Step) -> None:
-        ids = {
-            "tokens": step.batch.tokens,
-            "pos": step.batch.positions,
-            "row": np.full(len(step.batch.tokens), op.row, np.int32),
-            "segments": segments(step.batch, op.separator),
-        }[op.ids]
+        ids = looked_up(op, step.batch)
         if ids.max() >= n_rows:
             found = int(ids.max())
             raise InvalidParameterError(f"{op.ids}: found {found} (need 0 to {n_rows - 1})")

@@ -188,7 +188,7 @@ HOSTILE: dict[str, list[Any]] = {
     "attention.layer_norm_rms_epsilon": [None, 0.0, -1e-5, float("nan"), float("inf"), "x"],
     "rope.freq_base": [0.0, -1.0, 1.0, float("nan"), float("inf")],
     "rope.dimension_count": [0, 23, 26, 22, 2**32 - 1],
-    "rope.scaling.factor": [-1.0, float("nan")],
+    "rope.scaling.factor": [-1.0, 1e-45, float("nan")],
     "rope.scaling.type": ["mystery", 3],
     "attention.scale": [-1.0, float("inf")],
     "expert_count": [-1, 5000, 1.0],
@@ -306,7 +306,7 @@ def test_hostile_gemma3_window(tmp_path: Path, value: Any) -> None:
         build(tmp_path, metadata, arrays)
 
 
-@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("factor", [0.0, 1e-45, -1.0, float("nan"), float("inf")])
 def test_hostile_rope_factors(tmp_path: Path, factor: float) -> None:
     metadata, arrays = tiny.llama()
     arrays["rope_freqs.weight"][3] = factor

@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from edgeinfer.arch.shared.hyper import MAX_CTX, Hyper
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
-from edgeinfer.loader.metadata import Metadata
+from edgeinfer.loader.metadata import REQUIRED, Metadata
 from edgeinfer.program import rope
 from edgeinfer.program.rope import RopeTable
 from edgeinfer.quant.decode import decode
 from edgeinfer.quant.tensor import Tensor
 
 MAX_THETA = 1e30
+# Far beyond every known model's; what is multiplied and divided by them stays finite in 32 bits.
+LEAST_FACTOR, MOST_FACTOR = 1e-6, 1e30
 FACTOR_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 
@@ -61,8 +63,9 @@ def scaled_table(
     if "rope_freqs.weight" in tensors:
         table = rope.divided(table, _divisors(tensors, "rope_freqs.weight", n_rot))
     if kind == "linear":
-        legacy = m.number(".rope.scale_linear", 1.0, above=0.0)
-        return rope.linear(table, m.number(".rope.scaling.factor", legacy, least=0.0) or 1.0)
+        legacy = _factor(m, ".rope.scale_linear", 1.0)
+        factor = m.number(".rope.scaling.factor", legacy, least=0.0)
+        return rope.linear(table, _factor(m, ".rope.scaling.factor", legacy) if factor else 1.0)
     if kind == "yarn":
         return _yarn(m, table, hp, truncate, mscale)
     if kind == "longrope" or "rope_factors_long.weight" in tensors:
@@ -73,7 +76,7 @@ def scaled_table(
 def _yarn(
     m: Metadata, table: RopeTable, hp: Hyper, truncate: bool, mscale: float | None
 ) -> RopeTable:
-    factor = m.number(".rope.scaling.factor", above=0.0)
+    factor = _factor(m, ".rope.scaling.factor")
     if mscale is None:
         multiplier = m.number(".rope.scaling.yarn_log_multiplier", 0.0, least=0.0)
         mscale = rope.yarn_mscale(factor)
@@ -83,9 +86,9 @@ def _yarn(
         theta=m.number(".rope.freq_base", 10000.0, above=1.0),
         factor=factor,
         n_ctx_original=_original(m, hp),
-        beta_fast=m.number(".rope.scaling.yarn_beta_fast", 32.0, above=0.0),
-        beta_slow=m.number(".rope.scaling.yarn_beta_slow", 1.0, above=0.0),
-        mscale=m.number(".rope.scaling.yarn_attn_factor", mscale, above=0.0),
+        beta_fast=_factor(m, ".rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=_factor(m, ".rope.scaling.yarn_beta_slow", 1.0),
+        mscale=_factor(m, ".rope.scaling.yarn_attn_factor", mscale),
         truncate=truncate,
     )
 
@@ -95,7 +98,11 @@ def _longrope(m: Metadata, tensors: Mapping[str, Tensor], table: RopeTable, hp: 
     which = "long" if hp.n_ctx > original else "short"
     divisors = _divisors(tensors, f"rope_factors_{which}.weight", 2 * len(table.inv_freq))
     default = rope.longrope_mscale(hp.n_ctx_train, original)
-    return rope.divided(table, divisors, m.number(".rope.scaling.attn_factor", default, above=0.0))
+    return rope.divided(table, divisors, _factor(m, ".rope.scaling.attn_factor", default))
+
+
+def _factor(m: Metadata, key: str, default: float = REQUIRED) -> float:
+    return m.number(key, default, least=LEAST_FACTOR, most=MOST_FACTOR)
 
 
 def _original(m: Metadata, hp: Hyper) -> int:
@@ -109,6 +116,7 @@ def _divisors(tensors: Mapping[str, Tensor], name: str, n_rot: int) -> npt.NDArr
     if tensor is None or shape != (n_rot // 2,):
         raise ModelFormatError(f"tensor '{name}': found {shape} (need ({n_rot // 2},))")
     divisors = decode(tensor).astype(np.float64)
-    if not (np.isfinite(divisors) & (divisors > 0)).all():
-        raise ModelFormatError(f"tensor '{name}': found a factor that is not positive and finite")
+    if not (np.isfinite(divisors) & (divisors >= LEAST_FACTOR)).all():
+        need = f"finite ones of {LEAST_FACTOR:g} and more"
+        raise ModelFormatError(f"tensor '{name}': found factors out of range (need {need})")
     return divisors

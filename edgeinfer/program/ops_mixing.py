@@ -33,6 +33,7 @@ class Rope(Op):
 
     def __post_init__(self) -> None:
         self.need_choice("pairing", self.pairing, Pairing)
+        self.need(self.x.rows is not Rows.SEQUENCES, "rows of x", self.x.rows.value, "T or R")
         self.need_finite(mscale=self.mscale)
         self.need_groups(self.x, self.heads, "heads")
         head_dim, n_rot = self.x.width // self.heads, 2 * self.inv_freq.length

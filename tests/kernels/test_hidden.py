@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.arch import build_program
-from edgeinfer.errors import BackendError
+from edgeinfer.errors import BackendError, ModelClosedError
 from edgeinfer.kernels.backend import Batch, choose
 from tests.arch import tiny
 from tests.kernels.kl import limits_for
@@ -43,6 +43,8 @@ def test_hidden_rows_are_what_logits_are_made_of(tmp_path: Path, backend: str) -
         assert len(executable.run(replace(batch, hidden_only=True))) == 0
         assert (executable.hidden() == hidden).all()
         executable.close()
+        with pytest.raises(ModelClosedError):
+            executable.hidden()
 
 
 @pytest.mark.parametrize("is_closed", [True, False])

@@ -115,6 +115,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("rope", {"axis": ConstantRef(1, 3)}),
     ("rope", {"pairing": "other"}),
     ("rope", {"mscale": float("nan")}),
+    ("rope", {"x": value(0, 24, Rows.SEQUENCES), "out": value(1, 24, Rows.SEQUENCES)}),
     ("kv_store", {"k": value(0, 24, R)}),
     ("attention", {"scale": 0.0}),
     ("attention", {"softcap": -1.0}),

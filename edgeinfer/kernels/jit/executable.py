@@ -114,6 +114,8 @@ class JitExecutable:
 
     def hidden(self) -> npt.NDArray[np.float32]:
         """Return the hidden rows of the last step; see `Executable`."""
+        if self._source is None:
+            raise ModelClosedError("jit executable: used after close()")
         return self._hidden[: self._n_wanted]
 
     def copy_page(self, source: int, target: int) -> None:
@@ -163,7 +165,7 @@ class JitExecutable:
         if self._source is not None:
             self._pool.close()
             self._runs, self._pages, self._source = [], [], None
-            self._logits, self._hidden = self._logits[:0].copy(), self._hidden[:0].copy()
+            del self._logits, self._hidden
 
     def __del__(self) -> None:
         if getattr(self, "_source", None) is not None:

@@ -93,6 +93,8 @@ class NativeExecutable:
 
     def hidden(self) -> npt.NDArray[np.float32]:
         """Return the hidden rows of the last step; see `Executable`."""
+        if self._exec is None:
+            raise ModelClosedError("native executable: used after close()")
         return self._hidden[: self._n_wanted]
 
     def copy_page(self, source: int, target: int) -> None:
@@ -164,7 +166,7 @@ class NativeExecutable:
     def close(self) -> None:
         """Free the weights, the pages and the threads."""
         if self._exec is not None:
-            self._logits, self._hidden = self._logits[:0].copy(), self._hidden[:0].copy()
+            del self._logits, self._hidden
             self._lib.ei_exec_free(self._exec)
             self._exec = None
             self._keep.clear()

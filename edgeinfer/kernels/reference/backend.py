@@ -96,6 +96,8 @@ class ReferenceExecutable:
 
     def hidden(self) -> npt.NDArray[np.float32]:
         """Return the hidden rows of the last step; see `Executable`."""
+        if self._closed:
+            raise ModelClosedError("the model was closed")
         return self._hidden
 
     def copy_page(self, source: int, target: int) -> None:

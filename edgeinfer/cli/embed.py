@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from edgeinfer.cli.loading import load_model
-from edgeinfer.cli.options import LoadFlags, with_flags
+from edgeinfer.cli.options import ReadFlags, with_flags
 from edgeinfer.cli.progress import Line
 from edgeinfer.cli.texts import texts_of
 from edgeinfer.errors import InvalidParameterError, ResourceError
@@ -68,7 +68,7 @@ def embed(
     truncate: Annotated[
         bool, Option("--truncate", help="Cut texts that are longer than the context.")
     ] = False,
-    loading: LoadFlags,
+    loading: ReadFlags,
 ) -> None:
     """Turn texts into vectors whose dot products say how alike they are.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from edgeinfer.cli.options import LoadFlags
+from edgeinfer.cli.options import LoadFlags, ReadFlags
 from edgeinfer.cli.progress import DownloadProgress, Line
 
 if TYPE_CHECKING:
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def load_model(
-    name: str, flags: LoadFlags, *, pooling: "Pooling | None" = None
+    name: str, flags: ReadFlags, *, pooling: "Pooling | None" = None
 ) -> Iterator["Model"]:
     """Yield the loaded model, made to read if `pooling` says how, and close it afterwards."""
     from edgeinfer.loader.resolve import resolve
     from edgeinfer.model import load
 
-    for wanted in filter(None, (name, flags.draft)):
+    guessing = flags if isinstance(flags, LoadFlags) else LoadFlags()
+    for wanted in filter(None, (name, guessing.draft)):
         with DownloadProgress() as download:
             resolve(wanted, progress=download)
     line = Line()
@@ -37,8 +38,8 @@ def load_model(
             n_threads_batch=flags.n_threads_batch or None,
             kv_type=flags.kv_type,
             activations="fine" if flags.fine else "auto",
-            speculate="auto" if flags.speculate else False,
-            draft=flags.draft,
+            speculate="auto" if guessing.speculate else False,
+            draft=guessing.draft,
             backend=flags.backend,
             pooling=pooling,
             progress=on_load,

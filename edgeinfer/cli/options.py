@@ -53,8 +53,8 @@ def choose_model(argument: str | None, option: str | None, default: str | None =
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadFlags:
-    """How a model is made ready."""
+class ReadFlags:
+    """How a model that reads is made ready."""
 
     n_threads: Annotated[
         int | None,
@@ -75,6 +75,15 @@ class LoadFlags:
         bool,
         Option("--fine", help="Round activations to 15 bits everywhere: closest to the model."),
     ] = False
+    backend: Annotated[
+        str, Option("--backend", help="auto, native, jit or reference.", show_default=True)
+    ] = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFlags(ReadFlags):
+    """How a model that writes is made ready."""
+
     speculate: Annotated[
         bool,
         Option(
@@ -92,9 +101,6 @@ class LoadFlags:
             help="A small model of the same vocabulary that guesses ahead; the answer is the same.",
         ),
     ] = None
-    backend: Annotated[
-        str, Option("--backend", help="auto, native, jit or reference.", show_default=True)
-    ] = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from edgeinfer.cli.loading import load_model
-from edgeinfer.cli.options import LoadFlags, with_flags
+from edgeinfer.cli.options import ReadFlags, with_flags
 from edgeinfer.cli.progress import Line
 from edgeinfer.cli.texts import texts_of
 
@@ -33,7 +33,7 @@ def rank(
         bool, Option("--truncate", help="Cut documents that are longer than the context.")
     ] = False,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
-    loading: LoadFlags,
+    loading: ReadFlags,
 ) -> None:
     """Order documents by how well they answer a query, the best first, each with its score.
 

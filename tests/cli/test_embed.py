@@ -59,3 +59,10 @@ def test_what_writes_is_refused_of_a_model_that_reads(models, model_file, capsys
     monkeypatch.setattr("tests.cli.fake_model.FakeModel.pooling", "rank")
     assert main(["chat", model_file]) == 3
     assert f"need 'edgeinfer rank {model_file}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["embed"], ["rank", "-q", "x"]])
+def test_what_guesses_answers_is_no_option_here(models, model_file, capsys, command):
+    for flag in (["--no-speculate"], ["--draft", model_file]):
+        assert main([*command, model_file, "a", *flag]) == 2
+        assert flag[0] in capsys.readouterr().err

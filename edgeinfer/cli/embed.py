@@ -77,6 +77,9 @@ def embed(
     """
     if format is Format.NPY and output is None:
         raise InvalidParameterError("--format npy: found no --output (need the file to write)")
+    if output is not None and not output.parent.is_dir():
+        # Said before hours of reading, not behind them.
+        raise ResourceError(f"{output.parent}: no such folder; make it first or choose another")
     found = texts_of(texts, file)
     kind = None if pooling is None else POOLINGS[pooling]
     with (

@@ -66,3 +66,10 @@ def test_what_guesses_answers_is_no_option_here(models, model_file, capsys, comm
     for flag in (["--no-speculate"], ["--draft", model_file]):
         assert main([*command, model_file, "a", *flag]) == 2
         assert flag[0] in capsys.readouterr().err
+
+
+def test_an_output_without_a_folder_is_refused_before_a_model_is_loaded(
+    models, model_file, capsys, tmp_path
+):
+    assert main(["embed", model_file, "a", "-o", str(tmp_path / "none" / "x.jsonl")]) == 4
+    assert "no such folder; make it first" in capsys.readouterr().err and not models

@@ -114,15 +114,17 @@ def test_what_the_format_holds_exactly_is_found_again(name):
     assert rms(again - once) < 0.25 * rms(once - rows)
 
 
-@pytest.mark.parametrize("name", ["Q4_0", "Q5_0", "Q3_K"])
-def test_large_values_shrink_less_where_no_importance_is_known(name):
+@pytest.mark.parametrize(
+    ("name", "most"), [("Q4_0", 1.01), ("Q5_0", 1.01), ("Q3_K", 1.01), ("Q6_K", 1.02)]
+)
+def test_large_values_shrink_less_where_no_importance_is_known(name, most):
     rows = normal(64, 512, seed=9)
     large = np.abs(rows) > 2
     alike = decoded(name, encode(name, rows, importance=np.ones(512, np.float32)), rows.shape)
     plain = decoded(name, encode(name, rows), rows.shape)
     shrunk, less = ((np.abs(rows) - np.abs(back))[large].mean() for back in (alike, plain))
     assert less < 0.8 * shrunk
-    assert rms(plain - rows) < 1.01 * rms(alike - rows)
+    assert rms(plain - rows) < most * rms(alike - rows)
 
 
 @pytest.mark.parametrize("name", SCALED)

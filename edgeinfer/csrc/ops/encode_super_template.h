@@ -306,6 +306,6 @@ SUPER_FORMAT(q2_k, {WHOLE, 0, 3}, 16, 0, 15, true, false, {2.0f, 0.125f, 17}, 3,
 SUPER_FORMAT(q3_k, {WHOLE, -4, 3}, 16, -32, 31, false, true, {-5.0f, 0.2f, 12}, 2, 2, 0.1f)
 SUPER_FORMAT(q4_k, {WHOLE, 0, 15}, 8, 0, 63, true, false, {13.0f, 0.25f, 17}, 3, 2, 0.0f)
 SUPER_FORMAT(q5_k, {WHOLE, 0, 31}, 8, 0, 63, true, false, {28.0f, 0.3f, 17}, 3, 2, 0.0f)
-SUPER_FORMAT(q6_k, {WHOLE, -32, 31}, 16, -128, 127, false, true, {-34.0f, 0.35f, 10}, 2, 2, 0.0f)
+SUPER_FORMAT(q6_k, {WHOLE, -32, 31}, 16, -128, 127, false, true, {-34.0f, 0.35f, 10}, 2, 2, 1.0f)
 SUPER_FORMAT(iq4_xs, {IQ4, -127, 113}, 8, -32, 31, false, true, {-140.0f, 4.0f, 8}, 2, 2, 0.0f)
 #undef SUPER_FORMAT

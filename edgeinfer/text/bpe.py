@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader.strings import StringArray
 from edgeinfer.text.library import ids_of
+from edgeinfer.text.pieces import Pieces
 from edgeinfer.text.pretokenizers import PreTokenizer
 from edgeinfer.text.vocabulary import TEXTUAL, Vocabulary
 
@@ -30,7 +31,7 @@ def _byte_characters() -> dict[str, bytes]:
 _BYTE_OF = _byte_characters()
 
 
-class BpeEncoder:
+class BpeEncoder(Pieces):
     """Merge-based encoder of `tokenizer.ggml.model` = gpt2."""
 
     def __init__(self, vocabulary: Vocabulary, merges: StringArray, pre: PreTokenizer) -> None:
@@ -54,16 +55,6 @@ class BpeEncoder:
         if self._pre.spaces_as_marks:
             text = text.replace(" ", _MARK)
         return ids_of(self._engine, text)
-
-    def piece(self, token_id: int) -> bytes:
-        """Return the bytes a token stands for; control tokens stand for their spelling."""
-        vocabulary = self._vocabulary
-        return self._piece(token_id, vocabulary.text(token_id), int(vocabulary.types[token_id]))
-
-    def pieces(self) -> list[bytes]:
-        """Return the pieces of all tokens, by id."""
-        texts, types = self._vocabulary.all_texts(), self._vocabulary.types.tolist()
-        return [self._piece(*token) for token in zip(range(len(texts)), texts, types, strict=True)]
 
     def _piece(self, token_id: int, raw: bytes, kind: int) -> bytes:
         if kind in TEXTUAL:

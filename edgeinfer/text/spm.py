@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.loader.strings import StringArray
+from edgeinfer.text.pieces import Pieces
 from edgeinfer.text.vocabulary import TEXTUAL, TokenType, Vocabulary
 
 _MARK = "\u2581"
@@ -18,7 +19,7 @@ _MARK_BYTES = _MARK.encode()
 _MAX_PIECE_BYTES = 7999
 
 
-class SpmEncoder:
+class SpmEncoder(Pieces):
     """Score-based encoder of `tokenizer.ggml.model` = llama."""
 
     def __init__(
@@ -62,16 +63,6 @@ class SpmEncoder:
             out += marks
             out += self._engine.EncodeAsIds(part)
         return out
-
-    def piece(self, token_id: int) -> bytes:
-        """Return the bytes a token stands for; control tokens stand for their spelling."""
-        vocabulary = self._vocabulary
-        return self._piece(token_id, vocabulary.text(token_id), int(vocabulary.types[token_id]))
-
-    def pieces(self) -> list[bytes]:
-        """Return the pieces of all tokens, by id."""
-        texts, types = self._vocabulary.all_texts(), self._vocabulary.types.tolist()
-        return [self._piece(*token) for token in zip(range(len(texts)), texts, types, strict=True)]
 
     def _piece(self, token_id: int, raw: bytes, kind: int) -> bytes:
         if token_id in self._bytes:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from edgeinfer.errors import ModelFormatError
 from edgeinfer.text.library import built, ids_of
+from edgeinfer.text.pieces import Pieces
 from edgeinfer.text.vocabulary import TEXTUAL, TokenType, Vocabulary
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _MARK = "\u2581"
 
 
-class UnigramEncoder:
+class UnigramEncoder(Pieces):
     """Likelihood-based encoder of `tokenizer.ggml.model` = t5."""
 
     def __init__(
@@ -75,16 +76,6 @@ class UnigramEncoder:
         """Return the ids of plain text."""
         assert self._engine is not None
         return ids_of(self._engine, text)
-
-    def piece(self, token_id: int) -> bytes:
-        """Return the bytes a token stands for; control tokens stand for their spelling."""
-        vocabulary = self._vocabulary
-        return self._piece(token_id, vocabulary.text(token_id), int(vocabulary.types[token_id]))
-
-    def pieces(self) -> list[bytes]:
-        """Return the pieces of all tokens, by id."""
-        texts, types = self._vocabulary.all_texts(), self._vocabulary.types.tolist()
-        return [self._piece(*token) for token in zip(range(len(texts)), texts, types, strict=True)]
 
     def _piece(self, token_id: int, raw: bytes, kind: int) -> bytes:
         if token_id in self._bytes:

@@ -1,6 +1,8 @@
-/* edgeinfer/csrc/decode.c: one file row -> floats, for embedding tables that stay mapped as they are. */
+/* edgeinfer/csrc/decode.c: file rows -> floats: for embedding tables that stay mapped as they are, and to quantize. */
 #include "codebook.h"
+#include "edgeinfer.h"
 #include "formats.h"
+#include "kernels.h"
 #include "repack.h"
 
 EI_INLINE float nibble_value(const uint8_t *codes, int i, int half) {
@@ -139,4 +141,19 @@ static const decode_row_fn decoders[EI_N_FORMATS] = {
 
 void ei_decode_row(int32_t format, const void *row, int64_t n_columns, float *out) {
     decoders[format](row, n_columns, out);
+}
+
+int32_t ei_decode(const char *isa, int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out) {
+    const ei_kernels *k = ei_kernels_of(isa);
+    if (!k || format < 0 || format >= EI_N_FORMATS || n_columns % ei_format_rows[format].block_len)
+        return EI_BAD_ARGUMENT;
+    size_t row_bytes = ei_row_bytes(format, n_columns);
+    for (int64_t r = 0; r < n_rows; r++, rows += row_bytes, out += n_columns) {
+        if (format == EI_F16) {
+            k->from_f16((const uint16_t *)rows, out, n_columns);
+        } else {
+            ei_decode_row(format, rows, n_columns, out);
+        }
+    }
+    return EI_OK;
 }

@@ -258,8 +258,8 @@ int32_t ei_encode(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
 /* y (n_tokens, n_rows) = W x^T for x (n_tokens, n_columns), by the law, on one thread; fine: 15-bit activations. */
 int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_columns, const uint8_t *file,
                   int32_t n_tokens, const float *x, int32_t fine, float *y);
-/* File rows as floats. */
-int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out);
+/* File rows as floats: the same bits on every level. */
+int32_t ei_decode(const char *isa, int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out);
 
 /* -- the machine's roofs -------------------------------------------------------------------- */
 

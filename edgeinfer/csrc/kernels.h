@@ -178,6 +178,7 @@ typedef struct {
     void (*quantize)(const float *x, int32_t token, ei_acts *acts); /* one token's row into every plane acts has */
     /* 32*n_blocks values of one token, from element first (a multiple of 32), into the planes */
     void (*quantize_part)(const float *x, int32_t token, int32_t first, int32_t n_blocks, ei_acts *acts);
+    void (*from_f16)(const uint16_t *x, float *y, int64_t n);
     /* y = x - mean(x); y may be x */
     void (*center)(const float *x, float *y, int32_t n);
     /* weight NULL: 1; y may be x */

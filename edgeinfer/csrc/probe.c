@@ -49,10 +49,3 @@ int32_t ei_matmul(const char *isa, int32_t format, int32_t n_rows, int32_t n_col
     free(memory);
     return EI_OK;
 }
-
-int32_t ei_decode(int32_t format, const uint8_t *rows, int64_t n_rows, int64_t n_columns, float *out) {
-    if (format < 0 || format >= EI_N_FORMATS || n_columns % ei_format_rows[format].block_len) return EI_BAD_ARGUMENT;
-    for (int64_t r = 0; r < n_rows; r++)
-        ei_decode_row(format, rows + (size_t)r * ei_row_bytes(format, n_columns), n_columns, out + r * n_columns);
-    return EI_OK;
-}

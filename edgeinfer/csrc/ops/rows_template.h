@@ -134,6 +134,15 @@ static void EI_FN(add)(const float *a, const float *b, float alpha, float *y, in
 #undef SUM
 }
 
+static void EI_FN(from_f16)(const uint16_t *x, float *y, int64_t n) {
+    int64_t whole = n - n % EI_LANES;
+    for (int64_t i = 0; i < whole; i += EI_LANES) vf_store(y + i, vf_from_f16(x + i));
+    if (whole == n) return;
+    uint16_t rest[EI_LANES] = {0};
+    memcpy(rest, x + whole, (size_t)(n - whole) * sizeof *x);
+    vf_store_n(y + whole, vf_from_f16(rest), (int)(n - whole));
+}
+
 static void EI_FN(multiply)(const float *a, const float *b, float *y, int32_t n) {
 #define PRODUCT(load, i) vf_mul(load(a + (i)), load(b + (i)))
     EI_MAP(PRODUCT);

@@ -20,6 +20,7 @@ const ei_kernels EI_FN(kernels) = {
     .matmul = EI_FN(matmul),
     .quantize = EI_FN(quantize),
     .quantize_part = EI_FN(quantize_part),
+    .from_f16 = EI_FN(from_f16),
     .center = EI_FN(center),
     .rms_norm = EI_FN(rms_norm),
     .add = EI_FN(add),

@@ -22,9 +22,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("source", type=Path, help="a file in F16, one part")
     parser.add_argument("target", type=Path)
+    parser.add_argument("--seed", type=int, default=7, help="of the moves")
     args = parser.parse_args()
     shutil.copy(args.source, args.target)
-    chance = np.random.default_rng(7)
+    chance = np.random.default_rng(args.seed)
     with open_gguf(args.source) as file, args.target.open("r+b") as target:
         for (start, _), tensor in zip(file.parts[0].extents, file.tensors.values(), strict=True):
             if not may_be_quantized(tensor.name, tensor.shape):

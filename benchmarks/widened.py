@@ -121,9 +121,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
+    parser.add_argument("--seed", type=int, default=1, help="of the random order")
     args = parser.parse_args()
     with open_gguf(args.source) as file, args.target.open("xb") as target:
-        by = widening(file.metadata, np.random.default_rng(1))
+        by = widening(file.metadata, np.random.default_rng(args.seed))
         made = {
             name: widened(name, np.asarray(decode(tensor), np.float32), by)
             for name, tensor in file.tensors.items()

@@ -24,7 +24,6 @@ from edgeinfer.program.program import Program
 from edgeinfer.program.rope import yarn_mscale
 from edgeinfer.quant.tensor import Tensor
 
-SOFTMAX, SIGMOID = 1, 2  # of `expert_gating_func`
 NORM_EPS = 1e-20  # of the experts' weights
 LATENT_EPS = 1e-6  # of the norms within attention, whatever those of the layers add
 # Files hold a tenth of what the models' configurations call mscale_all_dim.
@@ -89,8 +88,7 @@ def _latent(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper) -> Latent:
 
 def _experts(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper) -> Experts:
     """Read the experts: V2 scores them, and groups by their best one, with softmax; V3 not."""
-    experts = read_experts(m, tensors, hp)
-    is_v3 = m.integer(".expert_gating_func", SOFTMAX, least=SOFTMAX, most=SIGMOID) == SIGMOID
+    experts = read_experts(m, tensors, hp, "softmax", "sigmoid")
     n = m.integer(".expert_group_count", 1, least=0, most=experts.n_experts) or 1
     n_used = m.integer(".expert_group_used_count", n, least=0, most=n) or n
     if experts.n_experts % n:
@@ -98,8 +96,7 @@ def _experts(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper) -> Experts:
         raise m.error(".expert_group_count", f"found {n} (need {need})")
     return replace(
         experts,
-        score="sigmoid" if is_v3 else "softmax",
         norm=m.flag(".expert_weights_norm", False),
         norm_eps=NORM_EPS,
-        groups=Groups(n, n_used, "top2" if is_v3 else "max"),
+        groups=Groups(n, n_used, "top2" if experts.score == "sigmoid" else "max"),
     )

@@ -27,7 +27,7 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
         replace(heads_of(hp, il, rope), sinks=True, window=window if windowed[il] else 0)
         for il in range(hp.n_layers)
     ]
-    experts = replace(read_experts(m, tensors, hp), score="softmax_topk", norm=False)
+    experts = replace(read_experts(m, tensors, hp, "softmax_topk"), norm=False)
     b = Builder("gpt-oss", tensors)
     style = Style(ffn_norm="post_attention_norm")
     decoder(b, hp, plan, sparse(experts, "swiglu_oai"), style)

@@ -14,15 +14,13 @@ from edgeinfer.program.builder import Builder
 from edgeinfer.program.program import Program
 from edgeinfer.quant.tensor import Tensor
 
-SIGMOID = 2  # of `expert_gating_func`
 NORM_EPS = 1e-6
 
 
 def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
     """Build the program from metadata; raises ModelFormatError naming the key at fault."""
     hp = read_hyper(m, tensors, n_ctx, is_hybrid=True)
-    m.integer(".expert_gating_func", SIGMOID, least=SIGMOID, most=SIGMOID)
-    experts = replace(read_experts(m, tensors, hp), score="sigmoid", norm_eps=NORM_EPS)
+    experts = replace(read_experts(m, tensors, hp, "sigmoid"), norm_eps=NORM_EPS)
     n_dense = m.integer(".leading_dense_block_count", 0, least=0, most=hp.n_layers)
     b = Builder("lfm2moe", tensors)
     first, rest = dense(hp, "silu"), sparse(experts, "silu")

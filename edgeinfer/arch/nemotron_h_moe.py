@@ -22,7 +22,7 @@ def build(m: Metadata, tensors: Mapping[str, Tensor], *, n_ctx: int) -> Program:
     """Build the program from metadata; raises ModelFormatError naming the key at fault."""
     hp = read_nemotron(m, tensors, n_ctx)
     m.integer(".expert_group_count", 1, least=0, most=1)
-    experts = replace(read_experts(m, tensors, hp), score="sigmoid", norm_eps=NORM_EPS)
+    experts = replace(read_experts(m, tensors, hp, "sigmoid"), norm_eps=NORM_EPS)
     n_shared = m.integer(".expert_shared_feed_forward_length", least=1, most=MAX_WIDTH)
 
     def mlp(b: Builder, x: Value, il: int) -> Value:

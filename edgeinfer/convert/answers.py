@@ -76,7 +76,7 @@ def answering(folder: Path, family: Family, c: Config) -> Family:
     if ids is None:
         return family
     rows = np.array(ids)
-    is_tied = c.values.flag("tie_word_embeddings", False)
+    is_tied = c.is_tied
 
     def split(weights: Weights, c: Config) -> dict[str, Weights]:
         if max(ids) >= weights.n_rows:

@@ -5,6 +5,7 @@ names, RoPE at the top, in `rope_scaling`, or in `rope_parameters`, once or once
 Decides nothing by itself.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -23,6 +24,8 @@ MOST_LAYERS = 1024
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 # What transformers calls layer types, by the names that older configurations have.
 _LAYER_TYPES = {"attention": FULL, "mamba": LINEAR}
+# Classes whose embeddings are the output matrix where nothing is said, as transformers 5.24 has it.
+_TIED = re.compile("Cohere2|Ernie4_5|Gemma|GPT2|Lfm2|SmolLM3|Starcoder2")
 # What GPT-2's configuration, and those made after it, call what all others agree about.
 _NAMES = {
     "n_embd": "hidden_size",
@@ -72,6 +75,12 @@ class Config:
         if n_embd % self.n_heads:
             raise self.error("head_dim", f"none (need it for {n_embd} / {self.n_heads} columns)")
         return n_embd // self.n_heads
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the embeddings are the output matrix, too."""
+        by_default = _TIED.match(self.architecture) is not None
+        return self.values.flag("tie_word_embeddings", by_default)
 
     def layer_types(
         self, default: list[str] | None = None, *, known: Sequence[str] = (FULL, SLIDING)

@@ -5,13 +5,14 @@ all.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from edgeinfer.convert import adapter
 from edgeinfer.convert.answers import answering
 from edgeinfer.convert.checkpoint import open_checkpoint
-from edgeinfer.convert.config import read_config
+from edgeinfer.convert.config import Config, read_config
 from edgeinfer.convert.families import family_of
 from edgeinfer.convert.fitting import check_fit
 from edgeinfer.convert.general import general_keys, more_metadata
@@ -34,7 +35,8 @@ from edgeinfer.quant.roles import may_be_quantized
 from edgeinfer.quant.tensor import Tensor
 from edgeinfer.writer.entries import Entry, with_entries
 
-EMBEDDINGS = "token_embd.weight"
+EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
+WRITES = re.compile("(ForCausalLM|LMHeadModel|ForConditionalGeneration)$")  # classes that do
 OUT_TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "auto": ""}
 
 
@@ -119,6 +121,8 @@ def _model(
             raise ModelFormatError(
                 f"{display(source)}: found no {EMBEDDINGS} (need the embeddings)"
             )
+        if OUTPUT not in rows.tensors and not gives_scores(keys):
+            _check_tied(config)
         format = FORMATS[outtype or _half_of(table)]
         chosen = [] if vocab_only else [(t, _format(t, format)) for t in rows.tensors.values()]
         keys = _prefixed(family.arch, with_entries(keys, modules.keys))
@@ -129,6 +133,16 @@ def _model(
         files = [file.path for file in checkpoint.files + modules.files]
         return output.write(
             Content(family.arch, format, with_entries(keys, more), rows, chosen, files)
+        )
+
+
+def _check_tied(config: Config) -> None:
+    """Raise ModelFormatError if a model without an output matrix needs one."""
+    if WRITES.search(config.architecture) and not config.is_tied:
+        raise config.error(
+            "tie_word_embeddings",
+            "false, and no lm_head.weight (need one of them; where the embeddings are the output, "
+            "write true)",
         )
 
 

@@ -64,7 +64,7 @@ def _projected(weights: Weights, c: Config) -> Weights:
 
 def _embeddings(weights: Weights, c: Config) -> dict[str, Weights]:
     """Where embeddings are the output matrix as well, the file has both: their factors differ."""
-    is_tied = c.values.flag("tie_word_embeddings", False)
+    is_tied = c.is_tied
     return {"token_embd": weights} | ({"output": weights} if is_tied else {})
 
 

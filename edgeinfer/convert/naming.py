@@ -94,7 +94,7 @@ def _gathered(
         for pattern, replacement in family.renames:
             name = re.sub(pattern, replacement, name)
         # A checkpoint of tied embeddings may hold an output matrix nobody trained.
-        if name == "lm_head.weight" and c.values.flag("tie_word_embeddings", False):
+        if name == "lm_head.weight" and c.is_tied:
             continue
         number = _NUMBERED.search(name)
         if number is None:

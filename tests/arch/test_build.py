@@ -206,6 +206,15 @@ def test_hostile_hyper_parameters_are_typed_errors(tmp_path: Path, key: str, val
     assert f"llama.{key}" in said or isinstance(caught.value, MissingTensorError), said
 
 
+@pytest.mark.parametrize("value", [0, 2, 3, 2**32 - 1, "softmax"])
+def test_experts_that_are_chosen_in_another_way_are_refused(tmp_path: Path, value: Any) -> None:
+    metadata, arrays = tiny.llama(n_experts=3)
+    key = "llama.expert_gating_func"
+    with pytest.raises(ModelFormatError, match=key):
+        build(tmp_path, metadata | {key: value}, arrays)
+    build(tmp_path, metadata | {key: 1}, arrays)
+
+
 HOSTILE_LFM2: dict[str, list[Any]] = {
     "shortconv.l_cache": [None, 0, 1, 65, 2**32 - 1, -1, 1.5, "3"],
     "attention.head_count_kv": [[2, 0, 0], [3, 0, 0, 0], -1],

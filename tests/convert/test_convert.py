@@ -315,6 +315,18 @@ def test_the_output_matrix_of_tied_embeddings_is_left_out(folder: Path, tmp_path
     assert "output.weight" not in {tensor.name for tensor in result.tensors}
 
 
+@pytest.mark.parametrize("said", [False, None])
+def test_an_output_matrix_that_misses_is_not_made_up(folder: Path, said: bool | None) -> None:
+    changed(folder, "config.json", tie_word_embeddings=said)
+    rest = arrays()
+    del rest["lm_head.weight"]
+    save_file(rest, folder / "model.safetensors")
+    with pytest.raises(ModelFormatError, match=r"'tie_word_embeddings'.* no lm_head"):
+        convert(folder, dry_run=True)
+    changed(folder, "config.json", tie_word_embeddings=True)
+    assert convert(folder, dry_run=True).tensors
+
+
 def test_metadata_may_not_say_how_to_compute(folder: Path) -> None:
     with pytest.raises(InvalidParameterError, match=r"llama\.block_count"):
         convert(folder, dry_run=True, metadata={"llama.block_count": 5})

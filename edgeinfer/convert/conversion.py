@@ -31,11 +31,10 @@ from edgeinfer.errors import (
 from edgeinfer.loader.mapped import display
 from edgeinfer.quant.formats import FORMATS, Format
 from edgeinfer.quant.recipe import fitting
-from edgeinfer.quant.roles import may_be_quantized
+from edgeinfer.quant.roles import EMBEDDINGS, OUTPUT, may_be_quantized
 from edgeinfer.quant.tensor import Tensor
 from edgeinfer.writer.entries import Entry, with_entries
 
-EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 WRITES = re.compile("(ForCausalLM|LMHeadModel|ForConditionalGeneration)$")  # classes that do
 OUT_TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "auto": ""}
 

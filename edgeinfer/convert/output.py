@@ -103,7 +103,8 @@ class Output:
         total = sum(tensor.n_bytes for tensor, _ in chosen)
         done = 0
         pieces = (piece for tensor, to in chosen for piece in pieces_of(tensor, to, None))
-        encode = encoder({to.name for tensor, to in chosen if to is not tensor.format})
+        formats = {to.name for tensor, to in chosen if to is not tensor.format}
+        encode = encoder(formats, {tensor.name for tensor, _ in chosen})
         n_threads = self.n_threads or default_threads()
         with closing(converted(content.rows, pieces, encode, n_threads=n_threads)) as ready:
             for piece, data in ready:

@@ -248,10 +248,11 @@ int32_t ei_repack(const char *isa, int32_t format, int32_t n_matrices, int32_t n
 /* -- encoding ------------------------------------------------------------------------------- */
 
 /* Rows of floats (n_rows, n_columns) as file rows of a format, on n_threads. importance: how much a squared error in
- * each column counts, NULL: alike. EI_BAD_ARGUMENT: unknown isa, no encoder of that format, or no whole blocks in a
- * row; EI_NON_FINITE: NaN, infinity or a value too large for the format is among them. */
+ * each column counts, NULL: alike. for_logits: the rows are of what logits are made of. EI_BAD_ARGUMENT: unknown isa,
+ * no encoder of that format, or no whole blocks in a row; EI_NON_FINITE: NaN, infinity or a value too large for the
+ * format is among them. */
 int32_t ei_encode(const char *isa, int32_t format, int32_t n_rows, int32_t n_columns, const float *x,
-                  const float *importance, int32_t n_threads, uint8_t *out);
+                  const float *importance, int32_t for_logits, int32_t n_threads, uint8_t *out);
 
 /* -- single kernels, for tests and benchmarks ----------------------------------------------- */
 

@@ -22,14 +22,15 @@ static void encode_chunk(void *context, const void *op, int32_t chunk, int32_t t
 }
 
 int32_t ei_encode(const char *isa, int32_t format, int32_t n_rows, int32_t n_columns, const float *x,
-                  const float *importance, int32_t n_threads, uint8_t *out) {
+                  const float *importance, int32_t for_logits, int32_t n_threads, uint8_t *out) {
     const ei_kernels *k = ei_kernels_of(isa);
     if (!k || format < 0 || format >= EI_N_FORMATS || !k->encode[format] || n_rows < 0 || n_columns <= 0 ||
         n_columns % ei_format_rows[format].block_len || n_threads < 1)
         return EI_BAD_ARGUMENT;
     ei_pool *pool = ei_pool_new(n_threads);
     if (!pool) return EI_NO_MEMORY;
-    job all = {k->encode[format], {x, importance, out, ei_row_bytes(format, n_columns), n_columns, n_rows}, 0};
+    ei_encode_rows rows = {x, importance, out, ei_row_bytes(format, n_columns), n_columns, n_rows, for_logits != 0};
+    job all = {k->encode[format], rows, 0};
     ei_job chunks = {encode_chunk, NULL, n_rows / EI_LANES + (n_rows % EI_LANES != 0)};
     int32_t status = ei_pool_run(pool, &all, &chunks, 1, NULL);
     ei_pool_free(pool);

@@ -138,13 +138,14 @@ EI_INLINE void ei_fetch_group(const void *next, size_t group_bytes, const char *
 typedef void (*ei_repack_fn)(const uint8_t *rows, size_t row_bytes, uint8_t *group);
 
 /* Rows of floats to encode: (n_rows, n_columns) of them, at most EI_LANES rows, into n_rows of row_bytes. importance: a
- * weight for each column, or NULL. */
+ * weight for each column, or NULL. for_logits: they are rows of what logits are made of. */
 typedef struct {
     const float *x, *importance;
     uint8_t *out;
     size_t row_bytes;
     int64_t n_columns;
     int32_t n_rows;
+    bool for_logits;
 } ei_encode_rows;
 
 /* false: NaN, infinity or more than the format holds was among them, and the bytes mean nothing */

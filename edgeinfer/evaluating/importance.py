@@ -19,10 +19,9 @@ from edgeinfer.evaluating.windows import Windows, cut
 from edgeinfer.program.ops import ExpertLinear, Linear
 from edgeinfer.program.program import Program
 from edgeinfer.quant.imatrix import Imatrix, Sums
+from edgeinfer.quant.roles import OUTPUT
 
 Progress = Callable[[int, int], None]  # windows done, of windows
-
-OUTPUT = "output.weight"
 
 
 def importance(

@@ -5,7 +5,7 @@ are small tensors on which much depends: norms, routers, convolutions, positions
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 # A role and the pieces of names that give it, in this order of precedence.
 _PIECES = (
@@ -17,9 +17,10 @@ _PIECES = (
     ("ffn_gate", ("ffn_gate",)),
     ("ffn_down", ("ffn_down",)),
 )
+OUTPUT, EMBEDDINGS = "output.weight", "token_embd.weight"
 _WHOLE = {
-    "output.weight": "output",
-    "token_embd.weight": "token_embd",
+    OUTPUT: "output",
+    EMBEDDINGS: "token_embd",
     "per_layer_token_embd.weight": "token_embd",
 }
 OTHER = "other"
@@ -42,6 +43,11 @@ def role_of(name: str) -> str:
     if name in _WHOLE:
         return _WHOLE[name]
     return next((role for role, pieces in _PIECES if any(p in name for p in pieces)), OTHER)
+
+
+def output_of(names: Container[str]) -> str:
+    """Return the name of the matrix that makes logits, given those of a model's tensors."""
+    return OUTPUT if OUTPUT in names else EMBEDDINGS
 
 
 def may_be_quantized(name: str, shape: Sequence[int]) -> bool:

@@ -14,7 +14,7 @@ from edgeinfer.loader.metadata import Metadata
 from edgeinfer.quant import recipe as recipes
 from edgeinfer.quant.formats import FORMATS, Format
 from edgeinfer.quant.recipe import Facts, Recipe, Weight
-from edgeinfer.quant.roles import in_layer_order, layer_of, may_be_quantized, role_of
+from edgeinfer.quant.roles import OUTPUT, in_layer_order, layer_of, may_be_quantized, role_of
 from edgeinfer.quant.tensor import Tensor
 
 # What there are encoders for.
@@ -105,7 +105,7 @@ def facts_of(
         n_heads=n_heads,
         n_kv_heads=first(".attention.head_count_kv", n_heads),
         n_experts=metadata.integer(".expert_count", 0, least=0),
-        is_tied="output.weight" not in tensors,
+        is_tied=OUTPUT not in tensors,
         has_importance=has_importance,
     )
 
@@ -174,7 +174,7 @@ def _wanted(
         if pattern.search(weight.name):
             used.add(pattern.pattern)
             return name, False
-    if weight.name == "output.weight" and choices.leave_output:
+    if weight.name == OUTPUT and choices.leave_output:
         return None, False
     if weight.role == "token_embd" and choices.embedding_type:
         return choices.embedding_type, False

@@ -56,7 +56,7 @@ def noises(copy: Copy, n_threads: int) -> dict[str, list[Option]]:
     """
     file = copy.file
     free = [c.tensor for c in copy.chosen if c.is_free]
-    encode = encoder(LADDER)
+    encode = encoder(LADDER, file.tensors)
 
     def options(tensor: Tensor) -> list[Option]:
         importance = copy.importance.get(tensor.name)

@@ -65,4 +65,4 @@ def write(job: Job, place: Workplace, copy: Copy, progress: Progress) -> None:
     def on_bytes(done: int, total: int) -> None:
         progress("quantizing", done, total)
 
-    write_copy(copy, place, encoder(formats), job.n_threads, on_bytes)
+    write_copy(copy, place, encoder(formats, job.file.tensors), job.n_threads, on_bytes)

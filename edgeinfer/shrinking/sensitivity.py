@@ -78,12 +78,11 @@ def probe_file(job: Job, formats: Mapping[str, str], path: Path) -> Iterator[Ggu
         for name, to in formats.items()
         for piece in pieces_of(tensors[name], FORMATS[to], job.importance.get(name))
     )
+    encode = encoder(formats.values(), tensors)
     try:
         with (
             SourceRows(job.file) as source,
-            closing(
-                converted(source, pieces, encoder(formats.values()), n_threads=job.n_threads)
-            ) as ready,
+            closing(converted(source, pieces, encode, n_threads=job.n_threads)) as ready,
             closing(PartFile(path)) as part,
         ):
             write(plan([], plans), (data for _, data in ready), part.write)

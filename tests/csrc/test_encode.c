@@ -10,9 +10,9 @@ static void fill(float *x, size_t n, int kind) {
     for (size_t i = 0; kind == 3 && i < n; i++) x[i] = rintf(x[i] * 9.0f) * 0.125f;
 }
 
-static void encode(const ei_kernels *k, int32_t format, const float *x, const float *importance, int32_t n_rows,
-                   int32_t n_columns, uint8_t before, uint8_t *out) {
-    ei_encode_rows rows = {x, importance, out, ei_row_bytes(format, n_columns), n_columns, n_rows};
+static void encode(const ei_kernels *k, int32_t format, const float *x, const float *importance, bool for_logits,
+                   int32_t n_rows, int32_t n_columns, uint8_t before, uint8_t *out) {
+    ei_encode_rows rows = {x, importance, out, ei_row_bytes(format, n_columns), n_columns, n_rows, for_logits};
     memset(out, before, (size_t)n_rows * rows.row_bytes);
     EXPECT(k->encode[format](&rows), "%s %s: finite values were refused", k->isa, ei_format_rows[format].name);
 }
@@ -26,10 +26,12 @@ static void compare(const ei_kernels *k, int32_t format, int kind, int32_t n_row
     random_fill(importance.data, (size_t)n_columns, 1.0f);
     for (int32_t c = 0; c < n_columns; c++) ((float *)importance.data)[c] += 1.001f;
     const float *weights = weighted ? importance.data : NULL;
-    encode(ei_kernels_of("scalar"), format, x.data, weights, n_rows, n_columns, 0x5a, want);
-    encode(k, format, x.data, weights, n_rows, n_columns, 0xa5, got.data);
-    EXPECT(!memcmp(got.data, want, n_bytes), "%s %s: %d rows of kind %d differ", k->isa, ei_format_rows[format].name,
-           n_rows, kind);
+    for (int i = 0; i < 2; i++) {
+        encode(ei_kernels_of("scalar"), format, x.data, weights, i, n_rows, n_columns, 0x5a, want);
+        encode(k, format, x.data, weights, i, n_rows, n_columns, 0xa5, got.data);
+        EXPECT(!memcmp(got.data, want, n_bytes), "%s %s: %d rows of kind %d differ", k->isa,
+               ei_format_rows[format].name, n_rows, kind);
+    }
     free(want);
     guarded_free(got);
     guarded_free(importance);
@@ -39,7 +41,7 @@ static void compare(const ei_kernels *k, int32_t format, int kind, int32_t n_row
 static void refuse(const ei_kernels *k, int32_t format) {
     float x[3 * 256];
     uint8_t out[3 * 256 * 4];
-    ei_encode_rows rows = {x, NULL, out, ei_row_bytes(format, 256), 256, 3};
+    ei_encode_rows rows = {x, NULL, out, ei_row_bytes(format, 256), 256, 3, false};
     static const float not_finite[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++) {
         random_fill(x, 3 * 256, 1.0f);

@@ -14,6 +14,7 @@ from edgeinfer.errors import (
     ResourceError,
     UnsupportedModelError,
 )
+from edgeinfer.kernels.native import isa
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.quant.decode import decode
 from edgeinfer.quant.imatrix import Imatrix, Sums
@@ -342,3 +343,23 @@ def test_importance_of_another_model_is_refused(source, target, tmp_path, name, 
     write_imatrix(tmp_path / "im.gguf", Imatrix(sums))
     with pytest.raises(InvalidParameterError, match=message):
         quantize(source, target, "Q4_0", imatrix=tmp_path / "im.gguf")
+
+
+@pytest.mark.skipif(isa.why_unavailable() is not None, reason="needs the compiled encoders")
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_what_makes_logits_is_encoded_for_that(tmp_path, target, is_tied):
+    metadata, arrays = tiny.llama(n_embd=512, n_ff=256, bias=False)
+    if is_tied:
+        del arrays["output.weight"]
+    quantize(write_gguf(tmp_path / "in.gguf", metadata, arrays), target, "Q6_K", pure=True)
+    from edgeinfer.kernels.native.encode import encode
+
+    with open_gguf(target) as file:
+        for name in ("token_embd.weight", "output.weight", "blk.0.attn_q.weight"):
+            if name not in file.tensors:
+                continue
+            makes_logits = name == ("token_embd.weight" if is_tied else "output.weight")
+            data, rows = file.tensors[name].data, arrays[name]
+            for for_logits in (False, True):
+                made = encode("Q6_K", rows, for_logits=for_logits).reshape(-1)
+                assert np.array_equal(made, data) == (for_logits == makes_logits), name

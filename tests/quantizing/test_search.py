@@ -109,7 +109,7 @@ class Rows:
 
 def options_of(values, importance=None):
     tensor = Tensor("w", values.shape, FORMATS["F32"], values.reshape(-1).view(np.uint8))
-    return measured(Rows(values), tensor, importance, encoder(LADDER), alignment=32)
+    return measured(Rows(values), tensor, importance, encoder(LADDER, ()), alignment=32)
 
 
 def test_costs_are_the_share_of_noise():

@@ -96,9 +96,10 @@ EI_INLINE vf inverse_of(vf x) {
 
 /* The weights of squared errors: with importance that of the column, else 1 + emphasis * x^2 / (mean of x^2 over the n
  * values of the row). Formats that clip shrink the largest values, often where outputs come from: an emphasis of a
- * tenth takes a third of that away for at most 0.5 % of RMS error; more costs other outputs as much as it saves. Q6_K
- * has one of 1: in most files it is what logits are made of, whose rows are long in one direction that all of them
- * share. Where nothing is clipped or importance is known, any loses (benchmarks/RESULTS.md, Encoders). */
+ * tenth takes a third of that away for at most 0.5 % of RMS error; more costs other outputs as much as it saves. What
+ * logits are made of has rows that are long in one direction which all of them share: in Q6_K, its usual format, it
+ * gets an emphasis of 1. Else, where nothing is clipped or importance is known, any loses (benchmarks/RESULTS.md,
+ * Encoders). */
 EI_INLINE void weigh(panel *p, int n, const float *importance, float emphasis) {
     vf by = vf_zero();
     if (!importance && emphasis > 0.0f) {

@@ -14,7 +14,7 @@ typedef struct {
     bool has_min, both;
     targets at;
     int rounds, turns;
-    float emphasis;
+    float emphasis, emphasis_for_logits;
 } super_kind;
 
 /* What a block of each of 16 rows is made of: whole scales and minima, [sub-block][row], and codes, [k/4][row], byte i
@@ -284,10 +284,11 @@ EI_INLINE bool encode_supers(const super_kind *kind, size_t block_bytes,
     panel p;
     super_block b;
     int32_t most = 0;
+    float emphasis = rows->for_logits ? kind->emphasis_for_logits : kind->emphasis;
     block_rows to = {rows->out, rows->row_bytes, rows->n_rows};
     for (int64_t column = 0; column < rows->n_columns; column += PANEL_LEN, to.at += block_bytes) {
         most = max_i32(most, load_panel(rows, column, PANEL_LEN, &p));
-        weigh(&p, PANEL_LEN, rows->importance ? rows->importance + column : NULL, kind->emphasis);
+        weigh(&p, PANEL_LEN, rows->importance ? rows->importance + column : NULL, emphasis);
         if (kind->has_min)
             fit_mins(kind, &p, &b);
         else
@@ -302,10 +303,10 @@ EI_INLINE bool encode_supers(const super_kind *kind, size_t block_bytes,
         static const super_kind kind = {__VA_ARGS__};                                                                  \
         return encode_supers(&kind, sizeof(block_##name), pack_##name, rows);                                          \
     }
-SUPER_FORMAT(q2_k, {WHOLE, 0, 3}, 16, 0, 15, true, false, {2.0f, 0.125f, 17}, 3, 3, 0.0f)
-SUPER_FORMAT(q3_k, {WHOLE, -4, 3}, 16, -32, 31, false, true, {-5.0f, 0.2f, 12}, 2, 2, 0.1f)
-SUPER_FORMAT(q4_k, {WHOLE, 0, 15}, 8, 0, 63, true, false, {13.0f, 0.25f, 17}, 3, 2, 0.0f)
-SUPER_FORMAT(q5_k, {WHOLE, 0, 31}, 8, 0, 63, true, false, {28.0f, 0.3f, 17}, 3, 2, 0.0f)
-SUPER_FORMAT(q6_k, {WHOLE, -32, 31}, 16, -128, 127, false, true, {-34.0f, 0.35f, 10}, 2, 2, 1.0f)
-SUPER_FORMAT(iq4_xs, {IQ4, -127, 113}, 8, -32, 31, false, true, {-140.0f, 4.0f, 8}, 2, 2, 0.0f)
+SUPER_FORMAT(q2_k, {WHOLE, 0, 3}, 16, 0, 15, true, false, {2.0f, 0.125f, 17}, 3, 3, 0.0f, 0.0f)
+SUPER_FORMAT(q3_k, {WHOLE, -4, 3}, 16, -32, 31, false, true, {-5.0f, 0.2f, 12}, 2, 2, 0.1f, 0.1f)
+SUPER_FORMAT(q4_k, {WHOLE, 0, 15}, 8, 0, 63, true, false, {13.0f, 0.25f, 17}, 3, 2, 0.0f, 0.0f)
+SUPER_FORMAT(q5_k, {WHOLE, 0, 31}, 8, 0, 63, true, false, {28.0f, 0.3f, 17}, 3, 2, 0.0f, 0.0f)
+SUPER_FORMAT(q6_k, {WHOLE, -32, 31}, 16, -128, 127, false, true, {-34.0f, 0.35f, 10}, 2, 2, 0.0f, 1.0f)
+SUPER_FORMAT(iq4_xs, {IQ4, -127, 113}, 8, -32, 31, false, true, {-140.0f, 4.0f, 8}, 2, 2, 0.0f, 0.0f)
 #undef SUPER_FORMAT

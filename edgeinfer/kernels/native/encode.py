@@ -23,10 +23,14 @@ def encode(
     rows: npt.NDArray[np.float32],
     *,
     importance: npt.NDArray[np.float32] | None = None,
+    for_logits: bool = False,
     n_threads: int = 1,
     isa_name: str | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Encode as `quant.encode.encode` does; `isa_name` is a level of this CPU, None: the best.
+    """Encode as `quant.encode.encode` does.
+
+    `for_logits` says that the rows are of the output matrix: Q6_K weighs errors in another way
+    there. `isa_name` is a level of this CPU, None: the best.
 
     Raises ResourceError when memory is short, and what that function raises.
     """
@@ -41,6 +45,7 @@ def encode(
         *rows.shape,
         ffi.from_buffer("float[]", rows),
         ffi.NULL if weights is None else ffi.from_buffer("float[]", weights),
+        for_logits,
         n_threads,
         ffi.from_buffer("uint8_t[]", out, require_writable=True),
     )

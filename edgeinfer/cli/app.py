@@ -11,6 +11,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from edgeinfer.errors import InvalidParameterError
+
 COMMANDS = {
     "chat": "Talk with a model in the terminal.",
     "run": "Complete one prompt and print the text.",
@@ -39,7 +41,16 @@ class Switches:
 
 
 class SectionedCommand(TyperCommand):
-    """A command whose help groups its options by their help panel."""
+    """A command whose help groups its options by their help panel, and whose errors name them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InvalidParameterError as error:
+            from edgeinfer.cli.wording import in_flags
+
+            error.args = (in_flags(str(error), self.params),)
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from edgeinfer.convert import adapter
 from edgeinfer.convert.answers import answering
 from edgeinfer.convert.checkpoint import open_checkpoint
+from edgeinfer.convert.config import NAME as CONFIG
 from edgeinfer.convert.config import Config, read_config
 from edgeinfer.convert.families import family_of
 from edgeinfer.convert.fitting import check_fit
@@ -81,8 +82,7 @@ def convert(
         known = ", ".join(OUT_TYPES)
         raise InvalidParameterError(f"outtype: found {outtype!r} (need one of {known})")
     source = Path(folder)
-    if not source.is_dir():
-        raise ModelNotFoundError(f"{display(source)}: no such folder (need config.json in one)")
+    _check_folder(source)
     output = Output(
         folder=source,
         outfile=None if outfile is None else Path(outfile),
@@ -133,6 +133,28 @@ def _model(
         return output.write(
             Content(family.arch, format, with_entries(keys, more), rows, chosen, files)
         )
+
+
+def _check_folder(source: Path) -> None:
+    """Raise ModelNotFoundError, with what to do, unless there is something to convert."""
+    where = display(source)
+    if source.is_file():
+        is_gguf = source.suffix == ".gguf"
+        raise ModelNotFoundError(
+            f"{where}: a GGUF file is converted already (`edgeinfer quantize` writes other formats)"
+            if is_gguf
+            else f"{where}: a file (need the folder that has it, config.json and a tokenizer)"
+        )
+    if not source.is_dir():
+        raise ModelNotFoundError(f"{where}: no such folder (need one with config.json)")
+    if any((source / name).is_file() for name in (CONFIG, adapter.SETTINGS)):
+        return
+    inside = [*source.glob(f"*/{CONFIG}"), *source.glob(f"snapshots/*/{CONFIG}")]
+    hint = f"; did you mean {display(inside[0].parent)}?" if len(inside) == 1 else ""
+    raise ModelNotFoundError(
+        f"{where}: found no {CONFIG} (need a folder as transformers saves it, with {CONFIG}, "
+        f"*.safetensors and a tokenizer){hint}"
+    )
 
 
 def _check_tied(config: Config) -> None:

@@ -33,6 +33,7 @@ KIND = "imatrix"
 ORIGIN = "edgeinfer.imatrix.origin"
 SQUARES, COUNTS, PLAIN = ".in_sum2", ".counts", ".in_sum"
 MOST_DAT_BYTES = 1 << 30
+MOST_ENTRIES, MOST_CHARACTERS = 1 << 20, 1 << 10  # what tells a .dat file from any other
 _I32 = struct.Struct("<i")
 
 
@@ -133,8 +134,13 @@ def _read_dat(path: Path) -> Imatrix:
         raise ResourceError(f"{where}: cannot read the file: {error.strerror}") from None
     if len(body) > MOST_DAT_BYTES:
         raise ModelFormatError(f"{where}: longer than {MOST_DAT_BYTES >> 20} MiB (need less)")
+    if not _begins_like_dat(body):
+        raise ModelFormatError(
+            f"{where}: no importance matrix (need the GGUF form, which `edgeinfer imatrix MODEL -f "
+            "text` writes, or llama.cpp's older .dat form)"
+        )
     reader = FieldReader(
-        body, lambda what: ModelFormatError(f"{where}: no importance matrix, or damaged: {what}")
+        body, lambda what: ModelFormatError(f"{where}: the importance matrix is damaged: {what}")
     )
     n_entries = _count(reader, "entries", least=1)
     sums = dict(_entries(where, reader, n_entries))
@@ -143,6 +149,14 @@ def _read_dat(path: Path) -> Imatrix:
     n_chunks = _count(reader, "chunks") if reader.left else 0
     datasets = (_name(reader),) if reader.left else ()
     return Imatrix(sums, datasets, n_chunks, where=where)
+
+
+def _begins_like_dat(body: bytes) -> bool:
+    """Tell whether a number of entries and the length of a name stand there."""
+    if len(body) < 2 * _I32.size:
+        return False
+    n_entries, length = (int(n) for (n,) in _I32.iter_unpack(body[: 2 * _I32.size]))
+    return 0 < n_entries <= MOST_ENTRIES and 0 < length <= MOST_CHARACTERS
 
 
 def _entries(where: str, reader: FieldReader, n_entries: int) -> Iterator[tuple[str, Sums]]:

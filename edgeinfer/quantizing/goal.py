@@ -81,7 +81,7 @@ def formats_within(copy: Copy, options: Options, most_bytes: int) -> Fit:
     """
     alignment = copy.file.alignment
     free = sum(padded(c.n_bytes, alignment) for c in copy.chosen if c.is_free)
-    return fit_bytes(options, most_bytes - (copy.n_bytes - free))
+    return fit_bytes(options, most_bytes, other_bytes=copy.n_bytes - free)
 
 
 def nearest_recipe(chosen: Sequence[Chosen]) -> Recipe:

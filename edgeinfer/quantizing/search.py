@@ -94,18 +94,19 @@ class Fit:
     cost: float
 
 
-def fit_bytes(options: Options, most_bytes: int) -> Fit:
-    """Return formats that together take at most `most_bytes` and cost little.
+def fit_bytes(options: Options, most_bytes: int, *, other_bytes: int = 0) -> Fit:
+    """Return formats that, with `other_bytes`, take at most `most_bytes` and cost little.
 
     Raises InvalidParameterError, with the least bytes possible, if none do.
     """
+    most_bytes -= other_bytes
     chosen = dict.fromkeys(options, 0)
     total = sum(of[0].n_bytes for of in options.values())
     least = sum(of[-1].n_bytes for of in options.values())
     if least > most_bytes:
         raise InvalidParameterError(
-            f"max size: the matrices take {least} bytes at least (allowed: {most_bytes}); allow "
-            "more or take a smaller model"
+            f"max_bytes: found {most_bytes + other_bytes} bytes (need {least + other_bytes} at "
+            "least); allow more or take a smaller model"
         )
     taken = []
     for step in _steps(options):

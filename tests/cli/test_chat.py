@@ -86,7 +86,7 @@ def test_sampling_flags_hold_for_every_answer(chat_process):
 def test_range_of_a_sampling_flag_is_checked_at_once(chat_process):
     code, out, err = chat_process(b"hi\n", "--temp", "-1")
     assert (code, out) == (2, "")
-    assert "temperature: found -1.0" in err
+    assert "--temp: found -1.0" in err
 
 
 def test_model_without_chat_template(monkeypatch, model_file, capsys):

@@ -45,7 +45,7 @@ def test_it_holds_for_every_answer_of_a_chat(models, model_file, capsys, monkeyp
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["-j", "{"], "json_schema: is not JSON"),
+        (["-j", "{"], "--json-schema: is not JSON"),
         (["-j", '{"$ref": "http://x"}'], "#/$ref"),
         (["--grammar", "root ::= thing"], "line 1, column 10: found 'thing'"),
         (["--grammar", ""], "found 0 characters"),

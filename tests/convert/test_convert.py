@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import pytest
 
 from edgeinfer.cli.__main__ import main
 from edgeinfer.convert import convert
-from edgeinfer.errors import EdgeInferError, InvalidParameterError, ModelFormatError, ResourceError
+from edgeinfer.errors import (
+    EdgeInferError,
+    InvalidParameterError,
+    ModelFormatError,
+    ModelNotFoundError,
+    ResourceError,
+)
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.text.tokenizer import tokenizer_from_metadata
 from tests.convert.checkpoints import save_file
@@ -285,6 +292,26 @@ def test_a_configuration_of_other_weights_is_refused(
     changed(folder, "config.json", **keys)
     with pytest.raises(ModelFormatError, match=message):
         convert(folder, dry_run=True)
+
+
+def test_what_is_no_folder_of_a_model_is_refused_with_a_way_out(
+    folder: Path, tmp_path: Path
+) -> None:
+    gguf, loose = tmp_path / "a.gguf", folder / "model.safetensors"
+    gguf.touch()
+    empty = tmp_path / "empty"
+    (empty / "snapshots").mkdir(parents=True)
+    for path, words in (
+        (tmp_path / "none", "no such folder"),
+        (gguf, "edgeinfer quantize"),
+        (loose, "need the folder that has it"),
+        (empty, "found no config.json"),
+    ):
+        with pytest.raises(ModelNotFoundError, match=words):
+            convert(path)
+    shutil.copytree(folder, empty / "snapshots" / "abc")
+    with pytest.raises(ModelNotFoundError, match=r"did you mean .*/snapshots/abc"):
+        convert(empty)
 
 
 def test_a_tensor_without_values_is_refused(folder: Path) -> None:

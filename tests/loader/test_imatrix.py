@@ -104,13 +104,16 @@ def test_a_file_cut_anywhere_is_refused_or_whole(form, tmp_path):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (dat(), "found 0 entries"),
+        (dat(), "no importance matrix"),
         (dat((b"a", -1, [1.0])), "found -1 calls"),
         (dat((b"a", 1, [])), "found 0 values"),
         (dat((b"a", 1, [-1.0])), "negative"),
         (dat((b"a", 1, [1.0]), (b"a", 1, [1.0])), "twice"),
         (dat((b"\xff", 1, [1.0])), "UTF-8"),
-        (struct.pack("<ii", 1, 2**31 - 1), "field of 2147483647 bytes"),
+        (struct.pack("<ii", 1, 2**31 - 1), "no importance matrix"),
+        (struct.pack("<ii", 1, 1000), "field of 1000 bytes"),
+        (b"A text of any kind.", "edgeinfer imatrix"),
+        (b"short", "no importance matrix"),
     ],
 )
 def test_what_is_wrong_with_the_older_form_is_said(body, words, tmp_path):

@@ -62,8 +62,10 @@ def test_no_more_bytes_than_allowed_and_near_the_least_cost(most):
 def test_all_is_best_where_there_is_room_and_least_where_there_is_none():
     assert set(fit_bytes(OPTIONS, 1690).formats.values()) == {"Q8_0"}
     assert fit_bytes(OPTIONS, 450).formats == {"a": "Q2_K", "b": "Q2_K", "c": "Q4_K"}
-    with pytest.raises(InvalidParameterError, match=r"take 450 bytes at least .allowed: 449."):
+    with pytest.raises(InvalidParameterError, match=r"found 449 bytes .need 450 at least."):
         fit_bytes(OPTIONS, 449)
+    with pytest.raises(InvalidParameterError, match=r"found 1449 bytes .need 1450 at least."):
+        fit_bytes(OPTIONS, 1449, other_bytes=1000)
 
 
 @pytest.mark.parametrize("most", [0.0, 1.0, 2.9, 3.0, 6.0, 11.5, 30.0])
@@ -183,7 +185,7 @@ def test_importance_is_used(source, tmp_path):
         ({"recipe": "Q4_0", "max_bytes": 1 << 20}, "found recipe and max_bytes"),
         ({"max_bytes": 1 << 20, "split_max_bytes": 1 << 20}, "a split set: found both"),
         ({"max_bytes": 1 << 20, "pure": True}, "max_bytes and pure: found both"),
-        ({"max_bytes": 5000}, "the matrices take .* at least"),
+        ({"max_bytes": 5000}, r"max_bytes: found 5000 bytes \(need \d+ at least\)"),
     ],
 )
 def test_what_cannot_be_is_refused(source, tmp_path, options, message):

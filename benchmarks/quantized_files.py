@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("--peer-python", required=True)
     parser.add_argument("--recipes", nargs="+", default=[*RECIPES], metavar="NAME")
+    parser.add_argument("--imatrix", type=Path, help="that our side is given")
     parser.add_argument("--threads", "-t", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where files go (default: a temporary one)")
     parser.add_argument("--compare", action="store_true", help="quantize with the peer as well")
@@ -77,6 +78,8 @@ def _row(args: argparse.Namespace, recipe: str, target: Path) -> str:
     source, threads = str(args.source.absolute()), str(args.threads)
     command = [sys.executable, "-m", "edgeinfer.cli", "quantize", source, str(target), recipe]
     command += ["-t", threads, "--force", "--allow-requantize"]
+    if args.imatrix is not None:
+        command += ["--imatrix", str(args.imatrix.absolute())]
     file_type = str(RECIPES[recipe].file_type)
     peer = [args.peer_python, "benchmarks/quantize_peer.py", source, str(target)]
     ours, theirs = [], []

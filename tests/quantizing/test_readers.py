@@ -7,16 +7,16 @@ import pytest
 from edgeinfer import quantize
 from edgeinfer.loader.gguf import open_gguf
 from edgeinfer.quant.decode import decode
+from edgeinfer.quant.recipe import RECIPES
 from tests.arch import tiny
 from tests.gguf_writer import write_gguf
 
 pytest.importorskip("edgeinfer.kernels.native._native")
 
 METADATA, ARRAYS = tiny.llama(n_embd=256, n_ff=512, dim=64, n_heads=4, bias=False, n_experts=2)
-RECIPES = ("BF16", "Q8_0", "Q4_K_M", "Q5_K_S", "Q3_K_L", "Q2_K", "IQ4_NL", "IQ4_XS", "MXFP4_MOE")
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "F32"])
 def test_the_gguf_package_reads_the_same_bytes_and_numbers(tmp_path, recipe):
     source = write_gguf(tmp_path / "in.gguf", METADATA, ARRAYS)
     target = tmp_path / "out.gguf"

@@ -61,6 +61,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 MOST_CTX = (1 << 31) - 1
+LEARNED_POSITIONS = "position_embd.weight"
 HINT_PREFIX = "general.sampling."
 _NUMBER_HINTS = {  # the rest of the key: the field of SamplingParams
     "temp": "temperature",
@@ -104,7 +105,8 @@ def load(
         path_or_name: path of a GGUF file (of a split set, its first), a catalogue name such as
             "smollm2", or "hf:owner/repo:QUANT". What is not on disk yet is downloaded.
         n_ctx: longest sequence in tokens, prompt and answer together. None takes the length the
-            model was trained for. Memory is used for the tokens there are, not for n_ctx.
+            model was trained for; one that has learned a vector for each position serves no more.
+            Memory is used for the tokens there are, not for n_ctx.
         n_threads: 1 to 512. None takes what the process's CPU affinity and quota allow.
         n_threads_batch: 1 to 512, for reading prompts (steps of more than 8 tokens). None takes
             n_threads. Answers are the same whatever the counts.
@@ -152,7 +154,7 @@ def load(
     path = resolve(path_or_name, progress=_download_progress(progress))
     file = open_gguf(path)
     defaults = sampling_defaults(path_or_name, file.metadata)
-    n_ctx = _context(file.metadata, n_ctx)
+    n_ctx = _context(file, n_ctx)
     program, pooling = _program(file, n_ctx, pooling)
     budget = page_budget(n_ctx, _most_page_bytes(program, kv_type))
     limits = Limits(
@@ -328,9 +330,12 @@ def _staged(progress: LoadProgress | None, stage: str) -> Callable[[int, int], N
     return lambda n_done, n_total: progress(stage, n_done, n_total)
 
 
-def _context(metadata: Metadata, n_ctx: int | None) -> int:
-    trained = metadata.integer(".context_length", least=1, most=MOST_CTX)
+def _context(file: GgufFile, n_ctx: int | None) -> int:
+    trained = file.metadata.integer(".context_length", least=1, most=MOST_CTX)
     n_ctx = trained if n_ctx is None else n_ctx
+    if n_ctx > trained and LEARNED_POSITIONS in file.tensors:
+        log.warning("n_ctx %d: the model has learned %d positions and no more", n_ctx, trained)
+        return trained
     if n_ctx > trained:
         log.warning("n_ctx %d is longer than the %d tokens of the model's training", n_ctx, trained)
     return n_ctx

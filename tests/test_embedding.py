@@ -12,6 +12,7 @@ from edgeinfer.llm.vectors import likelihood
 from edgeinfer.model import load
 from edgeinfer.sizing import estimate
 from tests.arch import tiny
+from tests.arch.test_encoders import N_POSITIONS, bert
 from tests.engine.fakes import unpaced
 from tests.fake_llm import make_model
 from tests.gguf_writer import write_gguf
@@ -25,13 +26,11 @@ def smollm2(smollm2_path):
         yield model
 
 
-def encoder_path(folder, arrays=None, **keys):
-    """Write a tiny model whose tokens see all others, with a word a letter."""
+def word_a_letter():
+    """Return the keys of a tokenizer."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"\u2581{chr(97 + i)}" for i in range(26))]
     words += [f"\u2581x{i}" for i in range(tiny.N_VOCAB - len(words))]
-    metadata, own = tiny.llama(bias=False, rope_freqs=False, attention__causal=False, **keys)
-    metadata |= {
-        "llama.context_length": 1024,
+    return {
         "tokenizer.ggml.model": "bert",
         "tokenizer.ggml.tokens": words,
         "tokenizer.ggml.token_type": [3, 2, 3, 3] + [1] * (len(words) - 4),
@@ -39,6 +38,12 @@ def encoder_path(folder, arrays=None, **keys):
         "tokenizer.ggml.cls_token_id": 2,
         "tokenizer.ggml.seperator_token_id": 3,
     }
+
+
+def encoder_path(folder, arrays=None, **keys):
+    """Write a tiny model whose tokens see all others, with a word a letter."""
+    metadata, own = tiny.llama(bias=False, rope_freqs=False, attention__causal=False, **keys)
+    metadata |= {"llama.context_length": 1024} | word_a_letter()
     return write_gguf(folder / "encoder.gguf", metadata, own | (arrays or {}))
 
 
@@ -274,3 +279,14 @@ def test_classes_are_no_ranks(tmp_path):
 def test_likelihood_is_a_share_of_one():
     assert likelihood(0.0) == 0.5 and likelihood(1e6) == 1.0 and likelihood(-1e6) == 0.0
     assert abs(likelihood(1.0) - 0.7310586) < 1e-6
+
+
+def test_no_more_positions_are_served_than_the_model_has_learned(tmp_path, caplog):
+    metadata, arrays = bert()
+    path = write_gguf(tmp_path / "bert.gguf", metadata | word_a_letter(), arrays)
+    with load(path, n_ctx=N_POSITIONS + 1, pooling="mean") as model:
+        assert model.n_ctx == N_POSITIONS
+        assert f"has learned {N_POSITIONS} positions" in caplog.text
+        assert model.embed("a b c").shape == (metadata["bert.embedding_length"],)
+        with pytest.raises(errors.ContextOverflowError):
+            model.embed("a " * N_POSITIONS)

@@ -6,7 +6,7 @@ Name -> file -> tensors -> program -> executable -> engine, and beside it metada
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Literal
@@ -38,10 +38,10 @@ from edgeinfer.loader.fingerprint import fingerprint
 from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.loader.kv_file import Binding, KvFile
 from edgeinfer.loader.metadata import Metadata
+from edgeinfer.loader.pack_file import Pack
 from edgeinfer.loader.prefixes import find as find_prefixes
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.program.program import Pooling, Program
-from edgeinfer.quant.packed import PackedMatrix
 from edgeinfer.sizing import check_room
 from edgeinfer.text.tokenizer import Tokenizer, load_tokenizer, tokenizer_from_metadata
 
@@ -224,7 +224,7 @@ def load(
         defaults,
         load_s=load_s,
         binding=binding,
-        beside=opened.file if opened else None,
+        beside=[held for held in (packed, opened.file if opened else None) if held is not None],
         pooling=pooling,
         gives_rows=program.pooling in (None, "none"),
     )
@@ -309,7 +309,7 @@ def _check_choice(name: str, found: object, allowed: tuple[str | bool, ...]) -> 
 
 def _packed(
     file: GgufFile, kernels: Backend, pack: str | bool, progress: LoadProgress | None
-) -> Mapping[str, PackedMatrix] | None:
+) -> Pack | None:
     """Return the model's packed matrices, if they are wanted and there."""
     if pack is False:
         return None

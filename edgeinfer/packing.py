@@ -4,7 +4,7 @@ Between the loader, which keeps pack files, and the backends, which know what is
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from edgeinfer.loader import packs
 from edgeinfer.loader.fingerprint import fingerprint
 from edgeinfer.loader.gguf import GgufFile
 from edgeinfer.loader.mapped import display, release
-from edgeinfer.loader.pack_file import map_pack
-from edgeinfer.quant.packed import Bytes, MatrixToPack, PackedMatrix
+from edgeinfer.loader.pack_file import Pack, map_pack
+from edgeinfer.quant.packed import Bytes, MatrixToPack
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def layout_of(file: GgufFile, backend: Backend) -> str | None:
     return backend.layout({tensor.format.name for tensor in file.tensors.values()})
 
 
-def find(file: GgufFile, backend: Backend) -> Mapping[str, PackedMatrix] | None:
+def find(file: GgufFile, backend: Backend) -> Pack | None:
     """Map the pack of a model, or return None if there is none that matches.
 
     A damaged pack is told in the log and not used.

@@ -17,6 +17,7 @@ from edgeinfer.errors import (
     InvalidParameterError,
     ModelFormatError,
     ModelNotFoundError,
+    ResourceError,
 )
 from edgeinfer.kernels.backend import choose
 from edgeinfer.loader.catalogue import CATALOGUE
@@ -382,3 +383,15 @@ def test_a_name_of_the_catalogue_brings_its_defaults_unless_the_file_has_its_own
 def test_recommendations_of_the_catalogue_are_in_range():
     for entry in CATALOGUE.values():
         SamplingParams(**entry.sampling)
+
+
+def test_a_pack_that_is_shortened_in_use_ends_no_process(smollm2_path, tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGEINFER_CACHE", str(tmp_path))
+    if choose("auto").name != "native":
+        pytest.skip("only the native backend packs")
+    with load(smollm2_path, n_ctx=64, pack="write") as model:
+        model.generate("a", max_tokens=1)
+        (pack,) = tmp_path.glob("packs/*.pack")
+        os.truncate(pack, pack.stat().st_size // 2)
+        with pytest.raises(ResourceError, match="the pack was shortened"):
+            model.generate("b", max_tokens=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Ids
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,16 @@ from edgeinfer.text.tokenizer import Tokenizer
 MOST_TEMPLATES = 16
 
 
+class Held(Protocol):
+    """A file that is in use, mapped."""
+
+    def check_unchanged(self) -> None:
+        """Raise ResourceError if it is not what it was."""
+
+    def close(self) -> None:
+        """Let go of it; safe to call twice."""
+
+
 class HeldModel:
     """What a model is before it answers: its facts, its tokens, its logits, its end."""
 
@@ -43,18 +53,18 @@ class HeldModel:
         *,
         load_s: float = 0.0,
         binding: Binding = UNBOUND,
-        beside: GgufFile | None = None,
+        beside: Iterable[Held] = (),
         pooling: Pooling | None = None,
         gives_rows: bool = True,
     ) -> None:
         """Own `file` and `engine` from here on; `binding` is that of what is kept on disk,
-        `beside` the file of a second model that the engine uses, `pooling` what a model gives that
+        `beside` other files that the engine uses, `pooling` what a model gives that
         writes no text, and `gives_rows` whether the engine leaves the pooling to others.
         """
         self._pooling, self._gives_rows = pooling, gives_rows
         self._binding = binding
         self._file = file
-        self._files = [file, *([beside] if beside is not None else [])]
+        self._files: list[Held] = [file, *beside]
         self._engine = engine
         self._load_s = load_s
         self._tokenizer: Tokenizer | None = tokenizer
@@ -318,7 +328,7 @@ class _KeptRow:
         raise NotImplementedError
 
 
-def _close(driver: Driver, files: list[GgufFile]) -> bool:
+def _close(driver: Driver, files: list[Held]) -> bool:
     driver.close()
     for file in files:
         file.close()

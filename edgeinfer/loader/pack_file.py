@@ -17,7 +17,8 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.errors import ModelFormatError
+from edgeinfer.errors import ModelFormatError, ResourceError
 from edgeinfer.loader.fields import FieldReader, open_unfollowed, padded, text_field, write_all
 from edgeinfer.loader.mapped import display
 from edgeinfer.quant.packed import MatrixKey, MatrixToPack, PackedMatrix
@@ -105,8 +106,36 @@ def read_header(path: Path) -> Header:
         return opened.header
 
 
-def map_pack(path: Path) -> tuple[Header, dict[str, PackedMatrix]]:
-    """Map the matrices of a pack file, by name. The map lives as long as any of them.
+class Pack(dict[str, PackedMatrix]):
+    """The matrices of a mapped pack file, by name. The map lives as long as any of them."""
+
+    def __init__(
+        self, path: Path, descriptor: int, n_bytes: int, matrices: Iterable[PackedMatrix]
+    ) -> None:
+        super().__init__((matrix.key.name, matrix) for matrix in matrices)
+        self.path, self._n_bytes, self._descriptor = path, n_bytes, os.dup(descriptor)
+        self._finalizer = weakref.finalize(self, os.close, self._descriptor)
+
+    def close(self) -> None:
+        """Let go of the file, not of the map; safe to call twice."""
+        self._finalizer()
+
+    def check_unchanged(self) -> None:
+        """Raise ResourceError if the file was shortened since: its pages are gone, and who reads
+        them dies of it (SIGBUS). One that was removed or replaced is still there.
+        """
+        if not self._finalizer.alive:
+            return
+        found = os.fstat(self._descriptor).st_size
+        if found < self._n_bytes:
+            raise ResourceError(
+                f"{display(self.path)}: the pack was shortened since it was opened: found {found} "
+                f"bytes (opened with {self._n_bytes}); load the model again"
+            )
+
+
+def map_pack(path: Path) -> tuple[Header, Pack]:
+    """Map the matrices of a pack file.
 
     Raises as `read_header` does.
     """
@@ -118,12 +147,13 @@ def map_pack(path: Path) -> tuple[Header, dict[str, PackedMatrix]]:
             raise ModelFormatError(
                 f"{display(path)}: the file shrank while it was opened"
             ) from None
-    _advise(mapped, header.n_bytes)
-    data = np.frombuffer(mapped, np.uint8)[header.data_start :]
-    return header, {
-        place.key.name: PackedMatrix(place.key, data[place.offset :][: place.n_bytes])
-        for place in header.places
-    }
+        _advise(mapped, header.n_bytes)
+        data = np.frombuffer(mapped, np.uint8)[header.data_start :]
+        matrices = (
+            PackedMatrix(place.key, data[place.offset :][: place.n_bytes])
+            for place in header.places
+        )
+        return header, Pack(path, opened.descriptor, header.n_bytes, matrices)
 
 
 def _advise(mapped: mmap.mmap, n_bytes: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from edgeinfer.errors import ModelFormatError
+from edgeinfer.errors import ModelFormatError, ResourceError
 from edgeinfer.loader import pack_file
 from edgeinfer.loader.mapped import release
 from edgeinfer.loader.pack_file import HUGE_PAGE, Header, Place, map_pack, plan, read_header, write
@@ -204,3 +204,20 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path.chmod(0o646)
     with pytest.raises(ModelFormatError, match="mode 646"):
         map_pack(path)
+
+
+def test_a_pack_that_is_shortened_in_use_is_told_and_one_that_is_removed_is_not(
+    tmp_path: Path,
+) -> None:
+    path, header = small(tmp_path)
+    packed = map_pack(path)[1]
+    packed.check_unchanged()
+    os.truncate(path, header.n_bytes - 1)
+    with pytest.raises(ResourceError, match=r"small\.pack: the pack was shortened"):
+        packed.check_unchanged()
+    os.truncate(path, header.n_bytes)
+    path.unlink()
+    packed.check_unchanged()
+    packed.close()
+    packed.close()
+    packed.check_unchanged()

@@ -19,6 +19,7 @@ from edgeinfer.kernels.backend import Backend, Cancel, Executable, Footprint, Li
 from edgeinfer.loader.cache import Progress as DownloadProgress
 from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.loader.mapped import display
+from edgeinfer.loader.pack_file import Pack
 from edgeinfer.loader.resolve import resolve
 from edgeinfer.program.program import Program
 from edgeinfer.program.work import weight_bytes
@@ -33,8 +34,19 @@ class OpenedDraft:
     program: Program
     limits: Limits
     footprint: Footprint
+    packed: Pack | None
     n_vocab: int  # ids that mean the same to both
     cost: float  # bytes that a token of it reads, by those of the model
+
+    @property
+    def files(self) -> list[GgufFile | Pack]:
+        """What is mapped, to be held as long as the draft is in use."""
+        return [self.file, *([self.packed] if self.packed is not None else [])]
+
+    @property
+    def layout_bytes(self) -> int:
+        """Memory that laying its weights out takes."""
+        return 0 if self.packed is not None else self.footprint.weights_bytes
 
     def make_ready(
         self,
@@ -43,14 +55,13 @@ class OpenedDraft:
         progress: LoadProgress | None,
         step_cancel: Cancel,
     ) -> Draft:
-        """Lay its weights out, or map its pack, and return it over pages of its own.
+        """Lay its weights out, unless there is a pack, and return it over pages of its own.
 
         What fails or is stopped here closes `executable`, the model's. `step_cancel` is the flag
         that stops its steps. Raises what `Backend.compile` raises.
         """
         cancel = Cancel()
         report = Report(progress, cancel, stage="draft")
-        packed = packing.find(self.file, kernels)
 
         def compile_program() -> Executable:
             return kernels.compile(
@@ -59,7 +70,7 @@ class OpenedDraft:
                 self.limits,
                 progress=report if progress else None,
                 cancel=cancel,
-                packed=packed,
+                packed=self.packed,
             )
 
         try:
@@ -120,6 +131,7 @@ def open_draft(
         program=draft_program,
         limits=replace(own, n_pages=n_pages),
         footprint=footprint,
+        packed=packing.find(draft_file, kernels),
         n_vocab=min(n_vocab, program.n_vocab, draft_program.n_vocab),
         cost=weight_bytes(draft_program, draft_file.tensors) / max(1, read_bytes),
     )

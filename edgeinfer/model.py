@@ -174,8 +174,11 @@ def load(
         download = _download_progress(progress)
         opened = open_draft(draft, file, program, limits, kernels, progress=download)
     packed = _packed(file, kernels, pack, progress)
+    draft_bytes = opened.layout_bytes if opened is not None else 0
     if packed is None:
-        check_room(file, program, kernels, beside=opened.footprint.weights_bytes if opened else 0)
+        check_room(file, program, kernels, beside=draft_bytes)
+    elif opened is not None and draft_bytes:
+        check_room(opened.file, opened.program, kernels)
     cancel = Cancel()
     report = Report(progress, cancel)
 
@@ -224,7 +227,10 @@ def load(
         defaults,
         load_s=load_s,
         binding=binding,
-        beside=[held for held in (packed, opened.file if opened else None) if held is not None],
+        beside=[
+            *([packed] if packed is not None else []),
+            *(opened.files if opened is not None else []),
+        ],
         pooling=pooling,
         gives_rows=program.pooling in (None, "none"),
     )

@@ -1,8 +1,11 @@
 """A model with a draft answers as it does alone; a draft that does not suit it is refused."""
 
+import shutil
+
 import pytest
 
 import edgeinfer
+from edgeinfer import sizing
 from edgeinfer.arch import build_program
 from edgeinfer.drafting import open_draft
 from edgeinfer.engine import reading
@@ -136,3 +139,19 @@ def test_a_draft_follows_no_further_than_it_was_trained(exact, tmp_path):
         opened = open_draft(file.path, file, program, limits, choose("native"))
 
     assert (opened.limits.n_ctx, opened.limits.kv_type) == (256, "q8_0")
+
+
+def test_room_for_a_draft_is_asked_for_beside_a_pack_too(
+    exact, smollm2_path, tmp_path, monkeypatch
+):
+    if choose("auto").name != "native":
+        pytest.skip("only the native backend packs")
+    monkeypatch.setenv("EDGEINFER_CACHE", str(tmp_path))
+    monkeypatch.setattr(sizing, "memory_bytes", lambda: (1000, 1000))
+    monkeypatch.setattr(sizing, "_swap_bytes", lambda: 0)
+    draft = tmp_path / "draft.gguf"
+    shutil.copy(smollm2_path, draft)  # another time, so another pack
+    with pytest.raises(ResourceError, match=r"draft\.gguf: its weights take"):
+        edgeinfer.load(smollm2_path, n_ctx=64, pack="write", draft=draft)
+    with edgeinfer.load(smollm2_path, n_ctx=64, draft=smollm2_path) as model:
+        assert model.generate("a", max_tokens=1).tokens

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from edgeinfer.convert import fp8
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.family import Family
-from edgeinfer.convert.safetensors import Stored
+from edgeinfer.convert.safetensors import E4M3, Stored
 from edgeinfer.convert.weights import MXFP4_BYTES, Weights, mxfp4, stacked, stored
 from edgeinfer.errors import InvalidParameterError, ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
@@ -90,7 +91,9 @@ def _gathered(
             continue
         if original.endswith(SCALES) and original.removesuffix(SCALES) + BLOCKS in tensors:
             continue
-        name, weights = _unpacked(original, tensors)
+        if fp8.is_scale(original, tensors):
+            continue
+        name, weights = _unpacked(original, tensors, c)
         for pattern, replacement in family.renames:
             name = re.sub(pattern, replacement, name)
         # A checkpoint of tied embeddings may hold an output matrix nobody trained.
@@ -115,8 +118,10 @@ def _gathered(
         yield name, stacked([parts[i] for i in range(len(parts))])
 
 
-def _unpacked(name: str, tensors: Mapping[str, Stored]) -> tuple[str, Weights]:
-    """Return a tensor and its name; of one kept as blocks and scales, both together."""
+def _unpacked(name: str, tensors: Mapping[str, Stored], c: Config) -> tuple[str, Weights]:
+    """Return a tensor and its name; of one kept as codes and scales, both together."""
+    if tensors[name].dtype == E4M3:
+        return name, fp8.dequantized(tensors[name], tensors, c)
     scales = tensors.get(name.removesuffix(BLOCKS) + SCALES)
     if not name.endswith(BLOCKS) or scales is None:
         return name, stored(tensors[name])

@@ -24,7 +24,8 @@ MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMS = 8
 _LENGTH_BYTES = 8
 
-# How the bytes are read; BF16 stays as bits until someone decodes it.
+E4M3 = "F8_E4M3"
+# How the bytes are read; BF16 and E4M3 stay as bits until someone decodes them.
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -36,6 +37,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "I8": np.dtype("<i1"),
     "U8": np.dtype("<u1"),
     "BOOL": np.dtype("<u1"),
+    E4M3: np.dtype("<u1"),
 }
 
 

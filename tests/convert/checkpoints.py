@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-NAMES = {"<f4": "F32", "<f2": "F16", "<i8": "I64"}
+NAMES = {"<f4": "F32", "<f2": "F16", "<i8": "I64", "|u1": "F8_E4M3"}
 
 
 def write_raw(path: Path, header: Any, data: bytes, n_header: int | None = None) -> Path:

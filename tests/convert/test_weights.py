@@ -119,4 +119,4 @@ def test_gates_of_blocks_are_those_of_matrices() -> None:
 def test_blocks_without_a_scale_each_are_refused(change: dict[str, object]) -> None:
     _, blocks, scales = packed(3, 10, 2)
     with pytest.raises(ModelFormatError, match="x_blocks"):
-        _unpacked("x_blocks", {"x_blocks": replace(blocks, **change), "x_scales": scales})  # type: ignore[arg-type]
+        _unpacked("x_blocks", {"x_blocks": replace(blocks, **change), "x_scales": scales}, NONE)  # type: ignore[arg-type]

@@ -43,6 +43,8 @@ class Estimate:
     verdict: "fits", "slow" (weights would be read from disk again and again) or "cannot", and
     reason says why in a sentence. n_ctx_fits: the longest context that fits, 0 if none does.
 
+    writes: whether it writes text; encoders and rerankers only read.
+
     token_bytes, token_bytes_full: what one token of an answer reads, with an empty and with a full
     context; the memory's speed divided by it bounds the tokens a second. token_macs: what
     one token of a prompt multiplies.
@@ -67,6 +69,7 @@ class Estimate:
     n_ctx_fits: int
     verdict: Verdict
     reason: str
+    writes: bool
     token_bytes: int
     token_bytes_full: int
     token_macs: int
@@ -208,6 +211,7 @@ def _estimate(
         n_ctx_fits=needs.longest(program.n_ctx_train, available),
         verdict=verdict,
         reason=reason,
+        writes=program.pooling is None,
         token_bytes=token_weights + program.snapshot_bytes,
         token_bytes_full=token_weights + program.snapshot_bytes + kv_read,
         token_macs=macs_per_token(program),

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from edgeinfer.cli.eval_actions import in_windows, shown
-from edgeinfer.cli.loading import load_model
+from edgeinfer.cli.eval_actions import in_windows, predictor, shown
 from edgeinfer.cli.options import LoadFlags, read_text, with_flags
 from edgeinfer.cli.progress import DownloadProgress, Line, amount
 
@@ -79,7 +78,7 @@ def measured(
 
     line = Line()
     found, rates = None, None
-    with load_model(names[0], loading) as first, load_model(names[1], loading) as second, line:
+    with predictor(names[0], loading) as first, predictor(names[1], loading) as second, line:
         if text is not None:
             found = divergence(
                 first,

@@ -1,7 +1,7 @@
 """Run what `edgeinfer eval` is asked for: load the models, measure, show progress."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,6 +40,18 @@ def unguessed(loading: LoadFlags) -> LoadFlags:
     return replace(loading, speculate=False, draft=None)
 
 
+@contextmanager
+def predictor(name: str, loading: LoadFlags) -> Iterator["Model"]:
+    """Load a model that predicts tokens. Raises InvalidParameterError for one that only reads."""
+    with load_model(name, loading) as model:
+        if model.pooling is not None:
+            raise InvalidParameterError(
+                f"{name}: reads texts and predicts no next token, so there is nothing to measure "
+                "(need a model that writes)"
+            )
+        yield model
+
+
 def shown(line: Line, name: str, unit: str = "windows") -> Callable[[int, int, float], None]:
     """Return the progress that shows the value so far."""
     return lambda n_done, n_total, value: line.update(f"{name} {value:.4f}", n_done, n_total, unit)
@@ -50,7 +62,7 @@ def predicted(name: str, file: Path | None, loading: LoadFlags, chunks: int | No
     from edgeinfer.evaluating import perplexity
 
     text, loading, line = needed_text(file), in_windows(loading), Line()
-    with load_model(name, loading) as model, line:
+    with predictor(name, loading) as model, line:
         return perplexity(
             model, text, n_ctx=loading.n_ctx, chunks=chunks, progress=shown(line, "ppl")
         )
@@ -77,8 +89,8 @@ def diverged(
             loading = replace(loading, n_ctx=kept.windows(n_ctx=n_ctx).n_ctx)
             reference: SavedLogits | Model = kept
         else:
-            reference = stack.enter_context(load_model(names[0], in_windows(loading)))
-        model = stack.enter_context(load_model(names[-1], in_windows(loading)))
+            reference = stack.enter_context(predictor(names[0], in_windows(loading)))
+        model = stack.enter_context(predictor(names[-1], in_windows(loading)))
         stack.enter_context(line)
         return divergence(
             reference,
@@ -101,7 +113,7 @@ def chosen(name: str, file: Path | None, loading: LoadFlags, chunks: int | None)
             '"label": 0}, such as hellaswag_val.jsonl)'
         )
     tasks, line = parse_tasks(read_text(file), where=str(file))[:chunks], Line()
-    with load_model(name, unguessed(loading)) as model, line:
+    with predictor(name, unguessed(loading)) as model, line:
         return choice(model, tasks, progress=shown(line, "right", "tasks"))
 
 

@@ -66,14 +66,16 @@ def bounds(found: "Estimate", n_threads: int | None, n_threads_batch: int | None
         return {}
     n_reading = n_threads_batch or n_threads
     read = machine.read_bandwidth(n_threads)
-    return {
+    speeds = {
         "n_threads": n_threads,
         "n_threads_batch": n_reading,
         "read_bytes_per_s": read,
-        "most_tokens_per_s": read / found.token_bytes,
-        "most_tokens_per_s_full": read / found.token_bytes_full,
         "most_prompt_tokens_per_s": machine.int8_peak(isa, n_reading) / max(1, found.token_macs),
     }
+    if found.writes:
+        speeds["most_tokens_per_s"] = read / found.token_bytes
+        speeds["most_tokens_per_s_full"] = read / found.token_bytes_full
+    return speeds
 
 
 def report(found: "Estimate", speeds: dict[str, Any], name: str) -> list[tuple[str, str]]:
@@ -100,11 +102,15 @@ def report(found: "Estimate", speeds: dict[str, Any], name: str) -> list[tuple[s
         return rows
     if speeds:
         rows += _speed_rows(found, speeds)
-    rows.append(("", f"the real speed: edgeinfer bench {name}"))
+    only_reads = "" if found.writes else " -n 0"
+    rows.append(("", f"the real speed: edgeinfer bench {name}{only_reads}"))
     return rows
 
 
 def _speed_rows(found: "Estimate", speeds: dict[str, Any]) -> list[tuple[str, str]]:
+    if not found.writes:
+        most = f"{speeds['most_prompt_tokens_per_s']:,.0f}"
+        return [("speed", f"reads at most {most} tokens a second, and writes none")]
     read = f"{speeds['read_bytes_per_s'] / 1e9:.1f} GB/s to {speeds['n_threads']} threads"
     if found.verdict == "slow":
         return [("speed", f"that of the disk; from memory ({read}) it would be:"), *_rates(speeds)]

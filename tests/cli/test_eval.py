@@ -5,6 +5,9 @@ import json
 import pytest
 
 from edgeinfer.cli.__main__ import main
+from tests.arch.test_encoders import bert
+from tests.gguf_writer import write_gguf
+from tests.test_embedding import word_a_letter
 
 TEXT = "The paper boat went down the gutter, past the baker's and the bank, towards the sea. " * 12
 
@@ -106,3 +109,12 @@ def test_compare_prints_both_files_side_by_side(smollm2_path, text, capsys):
 def test_what_is_missing_is_said(args, words, text, capsys):
     assert main(["eval", *(text if arg == "TEXT" else arg for arg in args)]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["eval", "ppl"], ["eval", "kld"], ["compare"]])
+def test_a_model_that_only_reads_cannot_be_measured(tmp_path, command, text, capsys):
+    metadata, arrays = bert()
+    file = str(write_gguf(tmp_path / "bert.gguf", metadata | word_a_letter(), arrays))
+    names = [file] if command[-1] == "ppl" else [file, file]
+    assert main([*command, *names, "-f", str(text)]) == 2
+    assert "reads texts and predicts no next token" in capsys.readouterr().err

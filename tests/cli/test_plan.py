@@ -7,6 +7,7 @@ import pytest
 from edgeinfer.cli.__main__ import main
 from edgeinfer.kernels.native import machine
 from tests.arch import tiny
+from tests.arch.test_encoders import bert
 
 
 @pytest.fixture
@@ -45,3 +46,18 @@ def test_what_cannot_run_has_no_speed(file, capsys):
     out = capsys.readouterr().out
     assert "verdict   cannot: needs" in out
     assert "bench" not in out
+
+
+def test_a_model_that_only_reads_has_no_speed_of_answers(tiny_gguf, capsys, monkeypatch):
+    pytest.importorskip("edgeinfer.kernels.native._native", reason="nothing is compiled")
+    monkeypatch.setattr(machine, "READ_BYTES", 1 << 20)
+    file = str(tiny_gguf(*bert()))
+    assert main(["plan", file]) == 0
+    out = capsys.readouterr().out
+    assert "tokens a second, and writes none" in out
+    assert f"edgeinfer bench {file} -n 0" in out
+    assert "when the context is full" not in out
+    assert main(["plan", file, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not found["writes"]
+    assert "most_tokens_per_s" not in found

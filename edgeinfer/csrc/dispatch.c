@@ -3,6 +3,8 @@
 #include "edgeinfer.h"
 #include "kernels.h"
 
+#include <pthread.h>
+
 extern const ei_kernels ei_kernels_scalar;
 #ifdef EI_HAVE_AVX2
 extern const ei_kernels ei_kernels_avx2;
@@ -46,36 +48,44 @@ static const struct {
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
 
-/* Whether a level runs here. Asking the CPU once is enough: in a virtual machine each question takes it 20 us. */
-static bool runs(int level) {
-    static _Atomic int8_t known[N_LEVELS]; /* 1 no, 2 yes */
-    if (!known[level]) known[level] = levels[level].runs_here() ? 2 : 1;
-    return known[level] == 2;
-}
-
-const ei_kernels *ei_kernels_of(const char *isa) {
-    for (int i = 0; i < N_LEVELS; i++)
-        if (!strcmp(isa, levels[i].kernels->isa) && runs(i)) return levels[i].kernels;
-    return NULL;
-}
+static struct {
+    bool runs[N_LEVELS];
+    char levels[64], formats[16 * EI_N_FORMATS];
+} facts;
 
 static void append(char *out, const char *word) {
     if (*out) strcat(out, " ");
     strcat(out, word);
 }
 
-/* Both lists are rebuilt to the same text by whoever asks first; the caller holds Python's lock. */
+static void find_facts(void) {
+    for (int i = 0; i < N_LEVELS; i++) {
+        facts.runs[i] = levels[i].runs_here();
+        if (facts.runs[i]) append(facts.levels, levels[i].kernels->isa);
+    }
+    for (int i = 0; i < EI_N_FORMATS; i++) append(facts.formats, ei_format_rows[i].name);
+}
+
+/* Threads may ask at once, and nobody may see half a list. The CPU is asked once for all: in a virtual machine each
+ * question takes it 20 us. */
+static void ensure_facts(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_facts);
+}
+
+const ei_kernels *ei_kernels_of(const char *isa) {
+    ensure_facts();
+    for (int i = 0; i < N_LEVELS; i++)
+        if (!strcmp(isa, levels[i].kernels->isa) && facts.runs[i]) return levels[i].kernels;
+    return NULL;
+}
+
 const char *ei_isa_levels(void) {
-    static char names[64];
-    if (!*names)
-        for (int i = 0; i < N_LEVELS; i++)
-            if (runs(i)) append(names, levels[i].kernels->isa);
-    return names;
+    ensure_facts();
+    return facts.levels;
 }
 
 const char *ei_format_names(void) {
-    static char names[16 * EI_N_FORMATS];
-    if (!*names)
-        for (int i = 0; i < EI_N_FORMATS; i++) append(names, ei_format_rows[i].name);
-    return names;
+    ensure_facts();
+    return facts.formats;
 }

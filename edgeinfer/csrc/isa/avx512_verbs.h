@@ -65,8 +65,14 @@ EI_INLINE vf vf_add(vf x, vf y) { return _mm512_add_ps(x, y); }
 EI_INLINE vf vf_sub(vf x, vf y) { return _mm512_sub_ps(x, y); }
 EI_INLINE vf vf_mul(vf x, vf y) { return _mm512_mul_ps(x, y); }
 EI_INLINE vf vf_div(vf x, vf y) { return _mm512_div_ps(x, y); }
+#ifdef EI_SIMDE
+/* what the instructions do with NaN and zeros, which the emulation does not */
 EI_INLINE vf vf_max(vf x, vf y) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_GT_OQ), y, x); }
 EI_INLINE vf vf_min(vf x, vf y) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), y, x); }
+#else
+EI_INLINE vf vf_max(vf x, vf y) { return _mm512_max_ps(x, y); }
+EI_INLINE vf vf_min(vf x, vf y) { return _mm512_min_ps(x, y); }
+#endif
 EI_INLINE vf vf_fma(vf x, vf y, vf z) { return _mm512_fmadd_ps(x, y, z); }
 EI_INLINE vf vf_fnma(vf x, vf y, vf z) { return _mm512_fnmadd_ps(x, y, z); }
 EI_INLINE vf vf_select_ge(vf x, vf limit, vf yes, vf no) {

@@ -1,13 +1,19 @@
 """A model of hashes with a tokenizer of one id a character, for tests of the class users hold."""
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from edgeinfer.engine.sampling import SamplingParams
 from edgeinfer.errors import ModelClosedError, ResourceError
 from edgeinfer.llm import Model
 from edgeinfer.loader.kv_file import UNBOUND
 from edgeinfer.loader.metadata import Metadata
-from tests.engine.fakes import N_VOCAB, make_engine
+from tests.engine.fakes import N_VOCAB, make_engine, unpaced
+
+T = TypeVar("T")
 
 PIECES = [bytes([32 + id]) for id in range(N_VOCAB - 5)]
 PIECES += ["🔥".encode()[:2], "🔥".encode()[2:3], "🔥".encode()[3:], b"<end>", b"<bos>"]
@@ -89,3 +95,27 @@ def make_model(*, add_bos=False, binding=UNBOUND, pooling=None, **engine_options
     more = {"load_s": 1.5, "binding": binding, "pooling": pooling}
     more["gives_rows"] = pooling in (None, "none")
     return Model(FakeFile(), tokenizer, engine, SamplingParams(), **more)
+
+
+def started_at_once(model: Model, n: int, call: Callable[[], T]) -> T:
+    """Return what `call` returns, whose `n` sequences have all come before the first step."""
+    held, go, found = threading.Event(), threading.Event(), []
+    unpaced(model._engine)
+
+    def hold():
+        held.set()
+        go.wait()
+
+    threads = [
+        threading.Thread(target=lambda: model._driver.call(hold)),
+        threading.Thread(target=lambda: found.append(call())),
+    ]
+    threads[0].start()
+    held.wait()
+    threads[1].start()
+    while model._driver._commands.qsize() < n and threads[1].is_alive():
+        time.sleep(0.001)
+    go.set()
+    for thread in threads:
+        thread.join()
+    return found[0]

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -13,8 +12,7 @@ from edgeinfer.model import load
 from edgeinfer.sizing import estimate
 from tests.arch import tiny
 from tests.arch.test_encoders import N_POSITIONS, bert
-from tests.engine.fakes import unpaced
-from tests.fake_llm import make_model
+from tests.fake_llm import make_model, started_at_once
 from tests.gguf_writer import write_gguf
 
 TEXTS = ["hello", "a longer text " * 9, "x", "hello world", "a longer text " * 3]
@@ -58,30 +56,6 @@ def encoder():
     """Gives a row a text, from all of its tokens at once."""
     with make_model(n_pages=64, n_batch=512, whole_sequences=True, pooling="mean") as model:
         yield model
-
-
-def embedded_at_once(model, texts, **options):
-    """Return the vectors of texts that have all come before the first step."""
-    held, go, found = threading.Event(), threading.Event(), []
-    unpaced(model._engine)
-
-    def hold():
-        held.set()
-        go.wait()
-
-    threads = [
-        threading.Thread(target=lambda: model._driver.call(hold)),
-        threading.Thread(target=lambda: found.append(model.embed(texts, **options))),
-    ]
-    threads[0].start()
-    held.wait()
-    threads[1].start()
-    while model._driver._commands.qsize() < len(texts):
-        time.sleep(0.001)
-    go.set()
-    for thread in threads:
-        thread.join()
-    return found[0]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
@@ -138,7 +112,9 @@ def test_embedding_beside_an_answer_changes_neither(smollm2):
 def test_texts_share_steps_and_progress_counts_tokens(model):
     seen = []
     progress = {"progress": lambda *n: seen.append(n)}
-    found = embedded_at_once(model, TEXTS, normalize=False, **progress)
+    found = started_at_once(
+        model, len(TEXTS), lambda: model.embed(TEXTS, normalize=False, **progress)
+    )
     steps = model._engine.executable.steps
     assert steps[0] == (1, 5, 11, 42, 5)  # the longest begins in what the others leave
     total = sum(len(model.tokenize(text)) for text in TEXTS)
@@ -206,7 +182,7 @@ def test_time_that_is_up_and_a_task_that_is_cancelled_end_the_work(model):
 
 def test_a_step_takes_texts_whole_where_tokens_look_ahead(encoder):
     lengths = [300, 150, 100, 500, 7, 1]
-    embedded_at_once(encoder, ["x" * n for n in lengths])
+    started_at_once(encoder, len(lengths), lambda: encoder.embed(["x" * n for n in lengths]))
     assert encoder._engine.executable.steps == [(1, 7, 100, 150), (300,), (500,)]
     pool = encoder._engine.scheduler.holdings.pool
     assert pool.n_free == pool.n_pages

@@ -7,7 +7,7 @@ import pytest
 
 from edgeinfer.errors import InvalidParameterError, NonFiniteError
 from edgeinfer.llm import Model
-from tests.fake_llm import END, make_model
+from tests.fake_llm import END, make_model, started_at_once
 
 PROMPTS = ["hello", "a longer prompt " * 5, [1, 2, 3], "x"]
 SAMPLED = {"seed": 5, "temperature": 1.5, "top_k": 0, "max_tokens": 20}
@@ -20,7 +20,9 @@ def model():
 
 
 def test_answers_together_equal_answers_alone(model):
-    together = model.complete_many(PROMPTS, **SAMPLED)
+    together = started_at_once(
+        model, len(PROMPTS), lambda: model.complete_many(PROMPTS, **SAMPLED)
+    )
 
     assert [done.tokens for done in together] == [
         model.generate(prompt, **SAMPLED).tokens for prompt in PROMPTS

@@ -20,9 +20,7 @@ def model():
 
 
 def test_answers_together_equal_answers_alone(model):
-    together = started_at_once(
-        model, len(PROMPTS), lambda: model.complete_many(PROMPTS, **SAMPLED)
-    )
+    together = started_at_once(model, len(PROMPTS), lambda: model.complete_many(PROMPTS, **SAMPLED))
 
     assert [done.tokens for done in together] == [
         model.generate(prompt, **SAMPLED).tokens for prompt in PROMPTS

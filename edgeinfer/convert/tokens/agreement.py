@@ -3,19 +3,17 @@
 Whatever the keys cannot say, and whatever was not thought of, shows here and not in the answers.
 """
 
-import json
 import re
 import unicodedata
-from collections.abc import Callable
 from itertools import zip_longest
 
 from edgeinfer.convert.keys import Keys
 from edgeinfer.convert.tokens.folder import Found
+from edgeinfer.convert.tokens.foreign import own_ids
 from edgeinfer.convert.tokens.pre_tokenizer import PROBE
 from edgeinfer.convert.tokens.table import added_tokens, adds_space, uses
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.metadata import Metadata
-from edgeinfer.text.library import built, ids_of
 from edgeinfer.text.special import MARKER_NAMES
 from edgeinfer.text.tokenizer import tokenizer_from_metadata
 
@@ -37,13 +35,13 @@ TEXTS = (
 def check_ids(found: Found, keys: Keys) -> None:
     """Raise UnsupportedModelError unless a file's tokenizer gives the ids of the folder's.
 
-    Raises ModelFormatError if the library cannot make a tokenizer of the folder's.
+    Raises ModelFormatError if the library cannot make a tokenizer of the folder's, and
+    UnsupportedModelError if that one takes too long.
     """
-    encode = _own(found)
     metadata = Metadata({entry.key: entry.value for entry in keys}, where=found.where)
     tokenizer = tokenizer_from_metadata(metadata, where=found.where)
-    for text in _texts(found):
-        need = encode(text)
+    texts = _texts(found)
+    for text, need in zip(texts, _own_ids(found, texts), strict=True):
         ids = tokenizer.encode(text, add_special=False)
         if ids != need:
             pairs = zip_longest(ids, need)
@@ -55,8 +53,8 @@ def check_ids(found: Found, keys: Keys) -> None:
             )
 
 
-def _own(found: Found) -> Callable[[str], list[int]]:
-    """Return what gives a text the ids that the folder's files mean."""
+def _own_ids(found: Found, texts: list[str]) -> list[list[int]]:
+    """Return the ids that the folder's files mean, of each text."""
     if found.kind == "BPE" and found.model_file is not None:  # there are no merges
         from sentencepiece import SentencePieceProcessor
 
@@ -65,11 +63,8 @@ def _own(found: Found) -> Callable[[str], list[int]]:
             processor.LoadFromFile(str(found.model_file))
         except (RuntimeError, OSError) as error:
             raise ModelFormatError(f"{found.where}: sentencepiece refuses it: {error}") from None
-        return lambda text: list(processor.EncodeAsIds(text))
-    from tokenizers import Tokenizer
-
-    library = built(lambda: Tokenizer.from_str(json.dumps(found.raw)), found.where)
-    return lambda text: ids_of(library, text)
+        return [list(processor.EncodeAsIds(text)) for text in texts]
+    return own_ids(found.raw, texts, found.where)
 
 
 def _texts(found: Found) -> list[str]:

@@ -4,17 +4,15 @@ Tokenizers spell one rule in many ways, so the cuts are compared, not the expres
 that of the row of text/pretokenizers.py that cuts a text full of such cases in the same places.
 """
 
-import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from edgeinfer.convert.tokens.foreign import Cuts, own_cuts
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 
 if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer as Engine
-
-Cuts = tuple[tuple[str, tuple[int, int]], ...]  # words and where they stand
 
 # What the rules differ in: contractions in either case, letters with marks, cases inside a word,
 # digits of several scripts and lengths, symbols before letters, lines and slashes, kinds of spaces,
@@ -44,21 +42,16 @@ def name_of(raw: Any, *, ignore_merges: bool, where: str) -> str:
         ignore_merges: the model's setting of this name.
 
     Raises:
-        UnsupportedModelError: no known pre-tokenizer does the same.
+        ModelFormatError: the library refuses it.
+        UnsupportedModelError: no known pre-tokenizer does the same, or it takes too long.
     """
-    from tokenizers import Tokenizer
-
-    model = {"type": "BPE", "vocab": {}, "merges": []}
-    try:
-        whole = Tokenizer.from_str(json.dumps({"model": model, "pre_tokenizer": raw}))
-        found = _cuts(whole.pre_tokenizer)
-    except Exception as error:  # the library raises a bare Exception
-        raise UnsupportedModelError(f"{where}: pre_tokenizer: not understood: {error}") from None
+    where = f"{where}: pre_tokenizer"
+    found = own_cuts(raw, PROBE, where)
     for name, cuts in known_cuts().items():
         if cuts == found and PRE_TOKENIZERS[name].ignore_merges == ignore_merges:
             return name
     raise UnsupportedModelError(
-        f"{where}: pre_tokenizer: cuts texts as no known one does, ignore_merges {ignore_merges} "
+        f"{where}: cuts texts as no known one does, ignore_merges {ignore_merges} "
         "(a guess would give wrong tokens); update edgeinfer"
     )
 

@@ -23,6 +23,16 @@ enum {
 /* CPUs this process may use by affinity and cgroup quota, at least 1. */
 int32_t ei_default_threads(void);
 
+/* -- mapped files --------------------------------------------------------------------------- */
+
+/* From now on a page of [begin, begin + n_bytes), a map of a file, that cannot be read (the file was shortened, its
+ * disk is gone) reads as zeros, as does all behind it, where else the process would end by SIGBUS; and is_lost is 1
+ * from then on. Ask after each use, and throw away what was computed. Returns a number for is_lost and, before the map
+ * goes, ei_unguard; -1, which both take: too many, or not on this system. */
+int32_t ei_guard(const void *begin, size_t n_bytes);
+int32_t ei_guard_is_lost(int32_t number);
+void ei_unguard(int32_t number);
+
 /* -- kernels -------------------------------------------------------------------------------- */
 
 /* Levels this build and CPU can run, best last, separated by spaces: "scalar avx2". */

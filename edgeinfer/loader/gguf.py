@@ -122,7 +122,7 @@ class GgufFile:
     def check_unchanged(self) -> None:
         """Raise ResourceError if a file was changed, replaced or removed since it was opened.
 
-        A mapped file that shrinks kills the process that reads it (SIGBUS): ask before each use.
+        Of a file that shrank, what lay beyond its end cannot be read: ask before each use.
         """
         for part in self._parts:
             where = display(part.path)

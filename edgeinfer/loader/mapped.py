@@ -42,6 +42,12 @@ class FileIdentity:
     mtime_ns: int
 
 
+class MappedFile(mmap.mmap):
+    """A file mapped read-only; `where` is its path for messages."""
+
+    where = ""
+
+
 def display(path: str | os.PathLike[str]) -> str:
     """Return a path for messages: printable whatever bytes and control characters it holds."""
     text = os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
@@ -90,7 +96,7 @@ def map_file(
     try:
         with open(descriptor, "rb", buffering=0, closefd=False) as stream:
             check(where, stream.read(32), status.st_size)
-        mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+        mapped = MappedFile(descriptor, status.st_size, access=mmap.ACCESS_READ)
     except OSError as error:
         raise ResourceError(f"{where}: cannot read or map the file: {error.strerror}") from None
     except ValueError:
@@ -100,6 +106,7 @@ def map_file(
         ) from None
     finally:
         os.close(descriptor)
+    mapped.where = where
     return np.frombuffer(mapped, np.uint8), identity_of(status)
 
 

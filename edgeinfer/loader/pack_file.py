@@ -28,7 +28,7 @@ import numpy as np
 
 from edgeinfer.errors import ModelFormatError, ResourceError
 from edgeinfer.loader.fields import FieldReader, open_unfollowed, padded, text_field, write_all
-from edgeinfer.loader.mapped import display
+from edgeinfer.loader.mapped import MappedFile, display
 from edgeinfer.quant.packed import MatrixKey, MatrixToPack, PackedMatrix
 
 Progress = Callable[[int, int], None]
@@ -121,8 +121,8 @@ class Pack(dict[str, PackedMatrix]):
         self._finalizer()
 
     def check_unchanged(self) -> None:
-        """Raise ResourceError if the file was shortened since: its pages are gone, and who reads
-        them dies of it (SIGBUS). One that was removed or replaced is still there.
+        """Raise ResourceError if the file was shortened since: its pages are gone. One that was
+        removed or replaced is still there.
         """
         if not self._finalizer.alive:
             return
@@ -142,11 +142,12 @@ def map_pack(path: Path) -> tuple[Header, Pack]:
     with _Opened(path) as opened:
         header = opened.header
         try:
-            mapped = mmap.mmap(opened.descriptor, header.n_bytes, access=mmap.ACCESS_READ)
+            mapped = MappedFile(opened.descriptor, header.n_bytes, access=mmap.ACCESS_READ)
         except ValueError:
             raise ModelFormatError(
                 f"{display(path)}: the file shrank while it was opened"
             ) from None
+        mapped.where = display(path)
         _advise(mapped, header.n_bytes)
         data = np.frombuffer(mapped, np.uint8)[header.data_start :]
         matrices = (

@@ -22,6 +22,7 @@ from edgeinfer.kernels.backend import (
 )
 from edgeinfer.kernels.native import isa, packed
 from edgeinfer.kernels.native.executable import NativeExecutable
+from edgeinfer.kernels.native.guard import Guard
 from edgeinfer.kernels.native.instructions import (
     ONES,
     Acts,
@@ -137,6 +138,8 @@ class _Build:
         self.ready = ready
         self._observed = observed or {}
         self._reads_data = reads_data
+        sources = (*tensors.values(), *ready.values()) if reads_data else ()
+        self._guard = Guard(source.data for source in sources)
         self.formats = packed.format_names()
         n_threads = limits.n_threads or lib.ei_default_threads()
         counts = (n_threads, limits.n_threads_batch or n_threads)
@@ -156,7 +159,8 @@ class _Build:
         """Build, lay the weights out and return what runs."""
         logits = self._add_parts()
         self._lay_out(logits.number, progress, cancel)
-        parts = (self.ffi, self.lib, self.exec, self.keep, self.limits)
+        self._guard.check()
+        parts = (self.ffi, self.lib, self.exec, self.keep, self._guard, self.limits)
         sizes = (self.program.n_vocab, self.program.n_out, self.program.n_hidden)
         whole = self.program.takes_whole_sequences
         return NativeExecutable(*parts, *sizes, whole_sequences=whole)

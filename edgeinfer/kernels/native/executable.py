@@ -14,6 +14,7 @@ from edgeinfer.errors import (
     ResourceError,
 )
 from edgeinfer.kernels.backend import Batch, Cancel, Limits, PageBytes, check_batch, check_page
+from edgeinfer.kernels.native.guard import Guard
 from edgeinfer.kernels.snapshots import check_snapshot, check_snapshots
 
 ALIGNMENT = 64  # of a page's bytes in C
@@ -30,6 +31,7 @@ class NativeExecutable:
         lib: Any,
         executor: Any,
         keep: list[object],
+        guard: Guard,
         limits: Limits,
         n_vocab: int,
         n_out: int,
@@ -37,9 +39,9 @@ class NativeExecutable:
         *,
         whole_sequences: bool,
     ) -> None:
-        """Own the executor, and `keep`, the memory it points into."""
+        """Own the executor, and `keep`, the memory it points into, which `guard` watches."""
         self._ffi, self._lib = ffi, lib
-        self._keep = keep
+        self._keep, self._guard = keep, guard
         self._limits = limits
         self._whole_sequences = whole_sequences
         self._batch = ffi.new("ei_batch *")
@@ -85,7 +87,9 @@ class NativeExecutable:
         c.n_saves = len(batch.saved_rows) if self.snapshot_bytes else 0
         c.n_sequences, c.pages_per_sequence = batch.page_tables.shape
         flag = ffi.from_buffer("int32_t[]", cancel.cell) if cancel is not None else ffi.NULL
+        self._guard.check()
         status = self._lib.ei_exec_run(self._exec, c, flag)
+        self._guard.check()
         if status != self._lib.EI_OK:
             raise self._failed(status)
         self._n_wanted = len(batch.wanted)
@@ -170,6 +174,7 @@ class NativeExecutable:
             self._lib.ei_exec_free(self._exec)
             self._exec = None
             self._keep.clear()
+            self._guard.close()
 
     def __del__(self) -> None:
         if getattr(self, "_exec", None) is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgeinfer.kernels.native import isa
+from edgeinfer.kernels.native.guard import Guard
 from edgeinfer.kernels.native.instructions import Instruction, Kind
 from edgeinfer.kernels.native.lower import lower
 from edgeinfer.program.program import Program
@@ -103,6 +104,7 @@ def _pieces(tensor: Tensor, number: int, n_bytes: int) -> Iterator[Bytes]:
     group_bytes = n_bytes // n_groups
     at_once = max(1, min(n_groups, PIECE_BYTES // group_bytes))
     piece = np.empty(at_once * group_bytes, np.uint8)
+    guard = Guard([tensor.data])
     source = ffi.from_buffer("uint8_t[]", tensor.data)
     target = ffi.from_buffer("uint8_t[]", piece, require_writable=True)
     shape = (n_matrices, n_rows, n_columns)
@@ -110,4 +112,5 @@ def _pieces(tensor: Tensor, number: int, n_bytes: int) -> Iterator[Bytes]:
         n = min(at_once, n_groups - first)
         status = lib.ei_repack(level, number, *shape, source, first, n, target)
         assert status == lib.EI_OK
+        guard.check()
         yield piece[: n * group_bytes]

@@ -138,8 +138,8 @@ class _Build:
         self.ready = ready
         self._observed = observed or {}
         self._reads_data = reads_data
-        sources = (*tensors.values(), *ready.values()) if reads_data else ()
-        self._guard = Guard(source.data for source in sources)
+        views = [*(t.data for t in tensors.values()), *(m.data for m in ready.values())]
+        self._guard = Guard(views if reads_data else ())
         self.formats = packed.format_names()
         n_threads = limits.n_threads or lib.ei_default_threads()
         counts = (n_threads, limits.n_threads_batch or n_threads)

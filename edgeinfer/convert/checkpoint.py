@@ -40,8 +40,8 @@ class Checkpoint:
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Open all weights of a folder.
 
-    Raises ModelNotFoundError if there are none, UnsupportedModelError if there are only pickles,
-    ModelFormatError if a file is damaged or the shards are not those of the index.
+    Raises ModelNotFoundError if there are none or one is missing, UnsupportedModelError if there
+    are only pickles, ModelFormatError if a file is damaged or the shards are not those of the index.
     """
     if (folder / INDEX).is_file():
         return _indexed(folder)
@@ -83,6 +83,12 @@ def _indexed(folder: Path) -> Checkpoint:
         # A name of another folder would make the copy hold what its user did not give.
         if FILE.fullmatch(name) is None:
             raise ModelFormatError(f"{where}: found file {quote(name)} (need NAME.safetensors)")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise ModelNotFoundError(
+            f"{where}: names {len(names)} files, of which {len(missing)} are not there, "
+            f"{missing[0]} first; the download is incomplete, fetch it again"
+        )
     with ExitStack() as opened:
         shards = []
         for name in names:

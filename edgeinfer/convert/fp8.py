@@ -19,12 +19,25 @@ from edgeinfer.loader.cursor import quote
 
 SCALES = ("_scale_inv", "_scale")  # behind the matrix's name; either is multiplied by
 BLOCK = (128, 128)
+# What activations, or keys and values, are multiplied by before they become 8-bit floats, too.
+ACTIVATION_SCALES = ("input_scale", "input_scale_ub", "output_scale", "k_scale", "v_scale")
 
 
 def is_scale(name: str, tensors: Mapping[str, Stored]) -> bool:
     """Tell whether a tensor is the scales of another one's codes."""
     bases = (name.removesuffix(suffix) for suffix in SCALES if name.endswith(suffix))
     return any(base in tensors and tensors[base].dtype == E4M3 for base in bases)
+
+
+def is_of_activations(name: str, tensors: Mapping[str, Stored]) -> bool:
+    """Tell whether a tensor is a scale for the activations of matrices of codes, beside them.
+
+    Activations are no 8-bit floats here, so it is of no use.
+    """
+    module, _, last = name.rpartition(".")
+    return last in ACTIVATION_SCALES and any(
+        tensor.dtype == E4M3 and other.startswith(module + ".") for other, tensor in tensors.items()
+    )
 
 
 def dequantized(codes: Stored, tensors: Mapping[str, Stored], c: Config) -> Weights:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgeinfer.convert import fp8
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.family import Family
+from edgeinfer.convert.quantized import check_readable
 from edgeinfer.convert.safetensors import E4M3, Stored
 from edgeinfer.convert.weights import MXFP4_BYTES, Weights, mxfp4, stacked, stored
 from edgeinfer.errors import InvalidParameterError, ModelFormatError, UnsupportedModelError
@@ -34,9 +35,11 @@ _LAYER = re.compile(r"^blk\.\d+\.")
 def named_weights(tensors: Mapping[str, Stored], family: Family, c: Config) -> dict[str, Weights]:
     """Return all tensors of the file to be, by name; none is read.
 
-    Raises UnsupportedModelError listing tensors that have no place in the architecture,
-    ModelFormatError if experts are missing or two tensors get one name.
+    Raises UnsupportedModelError listing tensors that have no place in the architecture, or naming
+    a way to quantize that is not read, ModelFormatError if experts are missing or two tensors get
+    one name.
     """
+    check_readable(tensors, c)
     names = _name_map(family.arch, c.n_layers)
     found: dict[str, Weights] = dict(family.computed(c))
     unknown = []
@@ -91,7 +94,7 @@ def _gathered(
             continue
         if original.endswith(SCALES) and original.removesuffix(SCALES) + BLOCKS in tensors:
             continue
-        if fp8.is_scale(original, tensors):
+        if fp8.is_scale(original, tensors) or fp8.is_of_activations(original, tensors):
             continue
         name, weights = _unpacked(original, tensors, c)
         for pattern, replacement in family.renames:

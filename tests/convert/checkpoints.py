@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-NAMES = {"<f4": "F32", "<f2": "F16", "<i8": "I64", "|u1": "F8_E4M3"}
+NAMES = {
+    "<f4": "F32",
+    "<f2": "F16",
+    "<i8": "I64",
+    "<i4": "I32",
+    "|i1": "I8",
+    "|u1": "F8_E4M3",
+    "|V1": "U8",  # the bytes of anything
+}
 
 
 def write_raw(path: Path, header: Any, data: bytes, n_header: int | None = None) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.convert import convert
 from edgeinfer.convert.fp8 import numbers
-from edgeinfer.errors import ModelFormatError
+from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.gguf import open_gguf
 from tests.convert.checkpoints import save_file
 from tests.convert.test_convert import CONFIG, N_EMBD, N_FF, N_VOCAB, arrays
@@ -68,6 +68,19 @@ def test_a_value_is_its_number_times_its_scale(tmp_path: Path, kind: str, suffix
                 "tensor": lambda i, j: scales[0],
             }[kind](i, j)
             assert found[i, j] == numbers()[codes[i, j]] * scale
+
+
+def test_scales_of_activations_are_left_out(tmp_path: Path) -> None:
+    one = np.ones(1, np.float32)
+    module = NAME.removesuffix(".weight")
+    more = {NAME + "_scale": one, module + ".input_scale": one}
+    write(tmp_path, random_codes(), more | {"model.layers.0.mlp.k_scale": one})
+    assert convert(tmp_path, dry_run=True).n_bytes > 0
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    write(alone, random_codes(), {NAME + "_scale": one, "model.norm.input_scale": one})
+    with pytest.raises(UnsupportedModelError, match=r"no place for: 'model\.norm\.input_scale'"):
+        convert(alone, dry_run=True)
 
 
 @pytest.mark.parametrize(

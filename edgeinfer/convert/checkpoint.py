@@ -41,7 +41,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """Open all weights of a folder.
 
     Raises ModelNotFoundError if there are none or one is missing, UnsupportedModelError if there
-    are only pickles, ModelFormatError if a file is damaged or the shards are not those of the index.
+    are only pickles, ModelFormatError if a file is damaged or the index does not fit the shards.
     """
     if (folder / INDEX).is_file():
         return _indexed(folder)

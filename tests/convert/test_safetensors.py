@@ -110,7 +110,7 @@ def test_shards_are_those_of_the_index(tmp_path: Path) -> None:
         ({"a": "one\0.safetensors"}, "found file"),
         (
             {"a": "two.safetensors"},
-            "names 1 files, of which 1 are not there, two.safetensors first",
+            "names 1 files, of which 1 are not there, two",
         ),
         ({"b": "one.safetensors"}, "the index says 'None'"),
         ({"a": "one.safetensors", "b": "one.safetensors"}, "incomplete"),

@@ -21,11 +21,12 @@ from edgeinfer.loader.metadata import REQUIRED, Metadata
 
 NAME = "config.json"
 MOST_LAYERS = 1024
+TIED = "tie_word_embeddings"
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 # What transformers calls layer types, by the names that older configurations have.
 _LAYER_TYPES = {"attention": FULL, "mamba": LINEAR}
 # Classes whose embeddings are the output matrix where nothing is said, as transformers 5.24 has it.
-_TIED = re.compile("Cohere2|Ernie4_5|Gemma|GPT2|Lfm2|SmolLM3|Starcoder2")
+_TIED = re.compile("Cohere2|Ernie4_5|Gemma|GPT2|Lfm2|Mistral3|SmolLM3|Starcoder2")
 # What GPT-2's configuration, and those made after it, call what all others agree about.
 _NAMES = {
     "n_embd": "hidden_size",
@@ -80,7 +81,7 @@ class Config:
     def is_tied(self) -> bool:
         """Whether the embeddings are the output matrix, too."""
         by_default = _TIED.match(self.architecture) is not None
-        return self.values.flag("tie_word_embeddings", by_default)
+        return self.values.flag(TIED, by_default)
 
     def layer_types(
         self, default: list[str] | None = None, *, known: Sequence[str] = (FULL, SLIDING)
@@ -113,6 +114,11 @@ class Config:
         if found not in allowed:
             raise self.error(key, f"{quote(str(found))} (need one of {allowed})")
 
+    def changed(self, **values: Any) -> "Config":
+        """Return one with other values under some keys."""
+        raw = self.raw | values
+        return Config(self.architecture, raw, Metadata(_stated(raw), where=self.values.where))
+
     def section(self, raw: Any, name: str) -> Metadata:
         """Return an object inside the configuration, to be asked as `values` is."""
         if not isinstance(raw, dict):
@@ -139,7 +145,7 @@ def read_config(folder: Path) -> Config:
         )
     inner = raw.get("text_config")
     if isinstance(inner, dict):
-        tied = {"tie_word_embeddings": raw.get("tie_word_embeddings")}
+        tied = {TIED: raw.get(TIED)}
         raw = {key: value for key, value in (tied | raw | inner).items() if value is not None}
     raw = {name: raw[old] for old, name in _NAMES.items() if old in raw} | raw
     return Config(names[0], raw, Metadata(_stated(raw), where=where))

@@ -7,13 +7,14 @@ all.
 import os
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from edgeinfer.convert import adapter
 from edgeinfer.convert.answers import answering
 from edgeinfer.convert.checkpoint import open_checkpoint
 from edgeinfer.convert.config import NAME as CONFIG
-from edgeinfer.convert.config import Config, read_config
+from edgeinfer.convert.config import TIED, Config, read_config
 from edgeinfer.convert.families import family_of
 from edgeinfer.convert.fitting import check_fit
 from edgeinfer.convert.general import general_keys, more_metadata
@@ -23,6 +24,7 @@ from edgeinfer.convert.output import Content, Conversion, Output, Progress
 from edgeinfer.convert.sentence import NO_MODULES, read_modules
 from edgeinfer.convert.source import CheckpointRows
 from edgeinfer.convert.tokens.tokenizer import tokenizer_keys
+from edgeinfer.convert.tying import as_stored
 from edgeinfer.errors import (
     InvalidParameterError,
     ModelFormatError,
@@ -109,10 +111,12 @@ def _model(
     source: Path, outtype: str, more: Keys, output: Output, *, vocab_only: bool
 ) -> Conversion:
     config = read_config(source)
-    family = answering(source, family_of(config), config)
-    keys = family.keys(config)
-    after = NO_MODULES if gives_scores(keys) else read_modules(source)
-    with after as modules, open_checkpoint(source) as checkpoint:
+    family = family_of(config)
+    with open_checkpoint(source) as checkpoint, ExitStack() as opened:
+        config = as_stored(config, checkpoint.tensors)
+        family = answering(source, family, config)
+        keys = family.keys(config)
+        modules = NO_MODULES if gives_scores(keys) else opened.enter_context(read_modules(source))
         weights = named_weights(checkpoint.tensors, family, config)
         rows = CheckpointRows(weights | modules.weights)
         table = rows.tensors.get(EMBEDDINGS)
@@ -161,7 +165,7 @@ def _check_tied(config: Config) -> None:
     """Raise ModelFormatError if a model without an output matrix needs one."""
     if WRITES.search(config.architecture) and not config.is_tied:
         raise config.error(
-            "tie_word_embeddings",
+            TIED,
             "false, and no lm_head.weight (need one of them; where the embeddings are the output, "
             "write true)",
         )

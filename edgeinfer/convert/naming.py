@@ -99,7 +99,7 @@ def _gathered(
         name, weights = _unpacked(original, tensors, c)
         for pattern, replacement in family.renames:
             name = re.sub(pattern, replacement, name)
-        # A checkpoint of tied embeddings may hold an output matrix nobody trained.
+        # A checkpoint of tied embeddings may hold them twice.
         if name == "lm_head.weight" and c.is_tied:
             continue
         number = _NUMBERED.search(name)

@@ -54,6 +54,11 @@ class Stored:
     shape: tuple[int, ...]
     read: Callable[[int, int], npt.NDArray[np.uint8]]
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its values."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
 
 def open_safetensors(path: Path) -> tuple[UnmappedFile, dict[str, Stored]]:
     """Return the file, open, and its tensors by name; they live as long as it is open.

@@ -16,10 +16,14 @@ import numpy.typing as npt
 import pytest
 
 from edgeinfer.arch import build_program, supported
+from edgeinfer.convert.config import Config
+from edgeinfer.convert.conversion import WRITES
+from edgeinfer.convert.families import FAMILIES
 from edgeinfer.errors import UnsupportedModelError
 from edgeinfer.kernels.backend import Batch, Executable
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from edgeinfer.loader.gguf import GgufFile, open_gguf
+from edgeinfer.loader.metadata import Metadata
 from tests.arch.converting import converted
 from tests.arch.families import ROWS, Row
 from tests.arch.readers import READERS
@@ -86,6 +90,18 @@ def kl(truth: Floats, found: Floats) -> float:
 def test_every_architecture_has_a_row() -> None:
     rows = (*ROWS.values(), *READERS.values())
     assert {row.arch for row in rows} == set(supported())
+
+
+@needs_transformers
+def test_classes_tie_their_embeddings_as_those_of_transformers_do() -> None:
+    import transformers
+
+    written = [name for name in FAMILIES if WRITES.search(name)]
+    said = {
+        name: getattr(transformers, name).config_class().tie_word_embeddings for name in written
+    }
+    ours = {name: Config(name, {}, Metadata({})).is_tied for name in written}
+    assert len(written) > 35 and ours == said
 
 
 @needs_transformers

@@ -336,10 +336,19 @@ def test_a_checkpoint_without_embeddings_is_refused(folder: Path) -> None:
         convert(folder, dry_run=True)
 
 
-def test_the_output_matrix_of_tied_embeddings_is_left_out(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("differs", [False, True])
+def test_tied_embeddings_are_the_output_unless_there_is_another(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, differs: bool
+) -> None:
+    monkeypatch.setattr("edgeinfer.convert.tying.READ_BYTES", 1000)
     changed(folder, "config.json", tie_word_embeddings=True)
-    result = convert(folder, tmp_path / "out.gguf")
-    assert "output.weight" not in {tensor.name for tensor in result.tensors}
+    both = arrays()
+    both["lm_head.weight"] = both["model.embed_tokens.weight"].copy()
+    both["lm_head.weight"][-1, -1] += differs
+    save_file(both, folder / "model.safetensors")
+    result = convert(folder, dry_run=True)
+    assert ("output.weight" in {tensor.name for tensor in result.tensors}) == differs
+    assert ("lm_head.weight differs" in caplog.text) == differs
 
 
 @pytest.mark.parametrize("said", [False, None])

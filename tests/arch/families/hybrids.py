@@ -51,7 +51,10 @@ NEMOTRON: dict[str, Any] = {
     "mamba_head_dim": 8,
     "n_groups": 2,
     "ssm_state_size": 12,
-    "time_step_min": 1e-30,  # transformers takes it for a limit of the steps, as nobody else does
+    # transformers 5 takes it for a limit of the steps. NVIDIA's own code, whose weights these are,
+    # has time_step_limit, (0, inf); so do llama.cpp and mlx-lm (its pull request 1026 measures what
+    # the limit costs). transformers' pull request 48989 takes it out.
+    "time_step_min": 1e-30,
 }
 
 ROWS: dict[str, Row] = {

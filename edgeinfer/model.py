@@ -25,6 +25,8 @@ from edgeinfer.engine.speculation import Speculation
 from edgeinfer.errors import InvalidParameterError, ResourceError
 from edgeinfer.kernels.backend import (
     KV_TYPES,
+    MOST,
+    MOST_THREADS,
     Backend,
     Cancel,
     Executable,
@@ -60,7 +62,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-MOST_CTX = (1 << 31) - 1
 LEARNED_POSITIONS = "position_embd.weight"
 HINT_PREFIX = "general.sampling."
 _NUMBER_HINTS = {  # the rest of the key: the field of SamplingParams
@@ -78,7 +79,6 @@ _INTEGER_HINTS = {
     "penalty_last_n": "penalty_last_n",
     "mirostat": "mirostat",
 }
-MOST_THREADS = 512
 PACK_CHOICES = ("auto", "write", False)
 SPECULATE_CHOICES = ("auto", False)
 
@@ -295,7 +295,7 @@ def _check_load(
         known = ", ".join(KV_TYPES)
         raise InvalidParameterError(f"kv_type: found {kv_type!r} (need one of {known})")
     for name, found, most in (
-        ("n_ctx", n_ctx, MOST_CTX),
+        ("n_ctx", n_ctx, MOST),
         ("n_threads", n_threads, MOST_THREADS),
         ("n_threads_batch", n_threads_batch, MOST_THREADS),
     ):
@@ -337,7 +337,7 @@ def _staged(progress: LoadProgress | None, stage: str) -> Callable[[int, int], N
 
 
 def _context(file: GgufFile, n_ctx: int | None) -> int:
-    trained = file.metadata.integer(".context_length", least=1, most=MOST_CTX)
+    trained = file.metadata.integer(".context_length", least=1, most=MOST)
     n_ctx = trained if n_ctx is None else n_ctx
     if n_ctx > trained and LEARNED_POSITIONS in file.tensors:
         log.warning("n_ctx %d: the model has learned %d positions and no more", n_ctx, trained)

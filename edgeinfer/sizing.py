@@ -14,7 +14,15 @@ from edgeinfer.arch import build_program
 from edgeinfer.engine.pages import PAGE_LEN, pages_for
 from edgeinfer.engine.state import PER_SEQUENCE
 from edgeinfer.errors import InvalidParameterError, ResourceError, UnsupportedModelError
-from edgeinfer.kernels.backend import KV_TYPES, Backend, Footprint, Limits, choose, step_len
+from edgeinfer.kernels.backend import (
+    KV_TYPES,
+    MOST,
+    Backend,
+    Footprint,
+    Limits,
+    choose,
+    step_len,
+)
 from edgeinfer.kernels.memory import memory_bytes
 from edgeinfer.loader.gguf import GgufFile, open_gguf
 from edgeinfer.loader.mapped import display
@@ -26,7 +34,6 @@ from edgeinfer.text.agreement import n_common_tokens
 log = logging.getLogger(__name__)
 
 Verdict = Literal["fits", "slow", "cannot"]
-MOST_CTX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +108,11 @@ def estimate(
         'fits'
     """
     for name, found in (("n_ctx", n_ctx), ("n_sequences", n_sequences)):
-        if found is not None and (not isinstance(found, int) or not 1 <= found <= MOST_CTX):
-            raise InvalidParameterError(f"{name}: found {found!r} (need 1 to {MOST_CTX})")
+        if found is not None and (not isinstance(found, int) or not 1 <= found <= MOST):
+            raise InvalidParameterError(f"{name}: found {found!r} (need 1 to {MOST})")
     kernels = choose(backend)
     with open_gguf(resolve(path_or_name)) as file:
-        trained = file.metadata.integer(".context_length", least=1, most=MOST_CTX)
+        trained = file.metadata.integer(".context_length", least=1, most=MOST)
         n_ctx = n_ctx or trained
         program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
         limits = Limits(

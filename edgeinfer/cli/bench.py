@@ -19,6 +19,8 @@ from edgeinfer.cli.options import ModelArgument, ModelOption, choose_model, inte
 from edgeinfer.cli.progress import DownloadProgress, Line, amount
 from edgeinfer.errors import InvalidParameterError
 
+MOST_TOKENS = 1 << 24  # of a sequence: its random ids alone are many a minute's work
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -61,18 +63,28 @@ def bench(
     model: ModelArgument = None,
     model_option: ModelOption = None,
     n_prompt: Annotated[
-        str, Option("--n-prompt", "-p", help="Prompt lengths to measure, 0 for none.")
-    ] = "512",
+        str | None,
+        Option(
+            "--n-prompt",
+            "-p",
+            help="Prompt lengths to measure, 0 for none (default: 512, or all positions).",
+        ),
+    ] = None,
     n_gen: Annotated[
-        str, Option("--n-gen", "-n", help="Answer lengths to measure, 0 for none.")
-    ] = "128",
+        str | None,
+        Option(
+            "--n-gen",
+            "-n",
+            help="Answer lengths to measure, 0 for none (default: 128 if the model writes).",
+        ),
+    ] = None,
     n_depth: Annotated[
         int, Option("--n-depth", "-d", min=0, help="Tokens already in context before each test.")
     ] = 0,
     repetitions: Annotated[
         int, Option("--repetitions", "-r", min=1, max=1000, help="Repeats of each test.")
     ] = 5,
-    threads: Annotated[
+    n_threads: Annotated[
         str, Option("--threads", "-t", help="Thread counts to measure, 0 for the default.")
     ] = "0",
     n_threads_batch: Annotated[
@@ -94,17 +106,29 @@ def bench(
     """
     from edgeinfer.loader.resolve import resolve
 
-    tests = [(n, 0) for n in integers(n_prompt, "-p") if n]
-    tests += [(0, n) for n in integers(n_gen, "-n") if n]
+    tests = [(n, 0) for n in integers(n_prompt or "512", "-p") if n]
+    tests += [(0, n) for n in integers(n_gen or "128", "-n") if n]
     if not tests:
         raise InvalidParameterError("nothing to measure: both -p and -n are 0")
+    if (n_ctx := n_depth + max(map(max, tests))) > MOST_TOKENS:
+        raise InvalidParameterError(
+            f"-p, -n, -d: found {n_ctx} tokens together (need at most {MOST_TOKENS})"
+        )
     name = choose_model(model, model_option, "smollm2")
     with DownloadProgress() as progress:
         path = resolve(name, progress=progress)
     results: list[Result] = []
-    for n_threads in integers(threads, "-t"):
-        counts = (n_threads, n_threads_batch, n_batch, n_depth, repetitions)
-        plan = Plan(name, path, backend, *counts, kv_type)
+    for count in integers(n_threads, "-t"):
+        counts = (count, n_threads_batch, n_batch, n_depth, repetitions)
+        plan = Plan(
+            name,
+            path,
+            backend,
+            *counts,
+            kv_type,
+            own_prompts=n_prompt is not None,
+            own_answers=n_gen is not None,
+        )
         for result in measure(plan, tests):
             if not as_json:
                 if not results:
@@ -128,6 +152,8 @@ class Plan:
     n_depth: int
     repetitions: int
     kv_type: str = "f16"
+    own_prompts: bool = True  # lengths of the user's, not the default
+    own_answers: bool = True
 
 
 def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
@@ -138,21 +164,20 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
     from edgeinfer.kernels.backend import PAGE_LEN, Limits, choose
     from edgeinfer.loader.gguf import open_gguf
 
-    n_ctx = plan.n_depth + max(max(test) for test in tests)
-    n_pages = -(-n_ctx // PAGE_LEN)
-    limits = Limits(
-        n_ctx=n_ctx,
-        n_pages=n_pages,
-        n_batch=plan.n_batch,
-        n_threads=plan.n_threads,
-        n_threads_batch=plan.n_threads_batch,
-        kv_type=plan.kv_type,
-    )
     backend = choose(plan.backend)
     with open_gguf(plan.path) as file:
+        tests = _suited(tests, plan, build_program(file.metadata, file.tensors, n_ctx=1))
+        n_ctx = plan.n_depth + max(map(max, tests))
+        n_pages = -(-n_ctx // PAGE_LEN)
+        limits = Limits(
+            n_ctx=n_ctx,
+            n_pages=n_pages,
+            n_batch=plan.n_batch,
+            n_threads=plan.n_threads,
+            n_threads_batch=plan.n_threads_batch,
+            kv_type=plan.kv_type,
+        )
         program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
-        if program.pooling is not None and any(n_gen for _, n_gen in tests):
-            raise InvalidParameterError(f"{plan.name}: this model writes no text (need -n 0)")
         executable = backend.compile(program, file.tensors, limits)
         try:
             steps = Steps(executable, n_pages, plan.n_batch)
@@ -182,6 +207,28 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
                 )
         finally:
             executable.close()
+
+
+def _suited(tests: list[tuple[int, int]], plan: Plan, program: "Program") -> list[tuple[int, int]]:
+    """Return the tests that a model can run, where the user has not named others."""
+    if program.pooling is not None:
+        if plan.own_answers and any(n_gen for _, n_gen in tests):
+            raise InvalidParameterError(f"{plan.name}: this model writes no text (need -n 0)")
+        tests = [test for test in tests if test[0]]
+        if not tests:
+            raise InvalidParameterError(f"{plan.name}: this model only reads (need -p above 0)")
+    most = (program.n_positions or MOST_TOKENS) - plan.n_depth
+    if not plan.own_prompts:
+        tests = [
+            (max(1, min(n_prompt, most)), n_gen) if n_prompt else (0, n_gen)
+            for n_prompt, n_gen in tests
+        ]
+    if (found := max(map(max, tests))) > most:
+        raise InvalidParameterError(
+            f"{plan.name}: -p, -n, -d: found {found + plan.n_depth} tokens together (need at most "
+            f"{program.n_positions}, the positions this model has learned)"
+        )
+    return tests
 
 
 class Steps:

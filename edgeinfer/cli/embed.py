@@ -73,7 +73,13 @@ def embed(
     """Turn texts into vectors whose dot products say how alike they are.
 
     The texts are those of the command, then the lines of -f that are not empty, or of stdin where
-    there is neither. A text's vector is the same whatever stands beside it.
+    there is neither. A text's vector is the same whatever stands beside it. jsonl prints a line a
+    text, an array of the model's width (or --dimensions); json one object, as OpenAI's interface
+    answers; npy writes one float32 array, a row a text.
+
+    \b
+    edgeinfer embed MODEL "a cat" "a dog"
+    edgeinfer embed MODEL -f lines.txt --format npy -o vectors.npy
     """
     if format is Format.NPY and output is None:
         raise InvalidParameterError("--format npy: found no --output (need the file to write)")

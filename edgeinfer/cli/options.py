@@ -359,12 +359,17 @@ def read_text(path: Path, *, most_bytes: int = 64 << 20) -> str:
         raise InvalidParameterError(f"{path}: {error.strerror}") from error
     if len(data) > most_bytes:
         raise InvalidParameterError(f"{path}: longer than {most_bytes >> 20} MiB of text")
+    return as_text(data, str(path))
+
+
+def as_text(data: bytes, where: str) -> str:
+    """Return bytes as text. Raises InvalidParameterError for what is not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         found = data[error.start]
         raise InvalidParameterError(
-            f"{path}: byte {found:#04x} at offset {error.start} is not UTF-8 text"
+            f"{where}: byte {found:#04x} at offset {error.start} is not UTF-8 text"
         ) from error
 
 

@@ -25,7 +25,7 @@ def rank(
     query: Annotated[str, Option("--query", "-q", help="What is looked for.")],
     file: Annotated[
         Path | None,
-        Option("--file", "-f", help="Documents, one a line, after those of the command."),
+        Option("--file", "-f", help="Documents, one a line, after those given; - is stdin."),
     ] = None,
     top_n: Annotated[int | None, Option("--top-n", "-n", help="Show so many of them.")] = None,
     raw: Annotated[bool, Option("--raw", help="Show scores as the model's head has them.")] = False,
@@ -38,7 +38,11 @@ def rank(
     """Order documents by how well they answer a query, the best first, each with its score.
 
     The documents are those of the command, then the lines of -f that are not empty, or of stdin
-    where there is neither.
+    where there is neither. Prints a line a document: the score, a tab, the document.
+
+    \b
+    edgeinfer rank MODEL -q "who wrote it" "Jane Austen did." "It rained."
+    grep -h . notes/*.txt | edgeinfer rank MODEL -q "opening hours" -n 3
     """
     found = texts_of(documents, file)
     with load_model(model, loading) as loaded, Line() as line:

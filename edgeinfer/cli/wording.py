@@ -18,5 +18,5 @@ def in_flags(message: str, params: Iterable[Any]) -> str:
     flags |= {AS_TEXT[name]: flag for name, flag in flags.items() if name in AS_TEXT}
     names = "|".join(sorted(map(re.escape, flags), key=len, reverse=True))
     pattern = re.compile(rf"^({names})(?=:)|(?<![\w.'\"/-])(?=\w*_)({names})(?![\w.'\"/=])")
-    message = message.replace(", or None for ", ", or leave it out for ")
+    message = re.sub(r", or None(?= for |\))", ", or leave it out", message)
     return pattern.sub(lambda found: flags[found[1] or found[2]], message)

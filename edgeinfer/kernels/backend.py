@@ -22,13 +22,15 @@ from edgeinfer.quant.tensor import Tensor
 
 PAGE_LEN = 64  # positions of one KV page
 STEP_LEN = 512  # tokens of a step: more read the weights no faster
-LEAST = {
-    "n_ctx": 1,
-    "n_pages": 1,
-    "n_batch": 1,
-    "n_threads": 0,
-    "n_threads_batch": 0,
-    "n_snapshots": 1,
+MOST = (1 << 31) - 1  # tokens, pages: what C counts with
+MOST_THREADS = 512
+RANGES = {
+    "n_ctx": (1, MOST),
+    "n_pages": (1, MOST),
+    "n_batch": (1, MOST),
+    "n_threads": (0, MOST_THREADS),
+    "n_threads_batch": (0, MOST_THREADS),
+    "n_snapshots": (1, MOST),
 }
 ACTIVATIONS = ("auto", "fine")
 KV_TYPES = ("f32", "f16", "q8_0", "q4_0")  # most exact first
@@ -64,12 +66,10 @@ class Limits:
     n_snapshots: int = 2
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
+        for name, (least, most) in RANGES.items():
             found = getattr(self, name)
-            if not least <= found < 1 << 31:
-                raise InvalidParameterError(
-                    f"limits: {name}: found {found} (need at least {least})"
-                )
+            if not least <= found <= most:
+                raise InvalidParameterError(f"{name}: found {found} (need {least} to {most})")
         if self.kv_type not in KV_TYPES:
             known = ", ".join(KV_TYPES)
             raise InvalidParameterError(f"kv_type: found {self.kv_type!r} (need one of {known})")
@@ -326,7 +326,7 @@ def check_limits(program: Program, limits: Limits) -> None:
     check_length(limits.n_ctx, program.n_positions)
     if program.takes_whole_sequences and limits.n_batch < limits.n_ctx:
         raise InvalidParameterError(
-            f"limits: n_batch: found {limits.n_batch} (need at least n_ctx={limits.n_ctx}): this "
+            f"n_batch: found {limits.n_batch} (need at least n_ctx={limits.n_ctx}): this "
             "model looks ahead, so a step takes a sequence whole"
         )
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.cli.__main__ import main
+from tests.arch.test_encoders import N_POSITIONS, bert
+from tests.gguf_writer import write_gguf
 
 
 class CountingExecutable:
@@ -145,3 +147,33 @@ def test_share_of_the_roof_counts_the_work_of_the_program(
     assert (answer["bound_by"], answer["roof"]) == ("memory", 4e9)
     n_bytes = 66_355_200 + 30_081_024 + 30 * 4 * 2 * 3 * 64 * 2
     assert answer["share"] == pytest.approx(answer["tokens_per_s"] * n_bytes / 4e9)
+
+
+def test_a_model_that_only_reads_is_measured_at_reading(executables, tmp_path, capsys):
+    """Its prompts are as long as the positions it has learned, unless others are asked for."""
+    path = write_gguf(tmp_path / "encoder.gguf", *bert())
+    results = bench(path, capsys, "-r", "1")
+    assert [result["test"] for result in results] == [f"pp{N_POSITIONS}"]
+    for wrong, need in (
+        (["-n", "4"], "writes no text (need -n 0)"),
+        (["-p", "0"], "only reads (need -p above 0)"),
+        (["-p", "33"], f"found 33 tokens together (need at most {N_POSITIONS}"),
+        (["-p", "3", "-d", "30"], f"found 33 tokens together (need at most {N_POSITIONS}"),
+    ):
+        assert main(["bench", str(path), *wrong]) == 2
+        assert need in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "need"),
+    [
+        (["-p", "99999999999"], "-p, -n, -d: found 99999999999 tokens together (need at most"),
+        (["-d", "16777216"], "-p, -n, -d: found 16777728 tokens together (need at most 16777216)"),
+        (["-b", "4294967296"], "--batch-size: found 4294967296 (need 1 to 2147483647)"),
+        (["-t", "1,513"], "--threads: found 513 (need 0 to 512)"),
+        (["-tb", "513"], "--threads-batch: found 513 (need 0 to 512)"),
+    ],
+)
+def test_what_is_out_of_range_is_said_by_its_flag(executables, smollm2_path, capsys, wrong, need):
+    assert main(["bench", str(smollm2_path), *wrong]) == 2
+    assert need in capsys.readouterr().err

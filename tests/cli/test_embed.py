@@ -23,6 +23,16 @@ def test_stdin_is_read_where_no_text_is_given(models, model_file, capsys, monkey
     assert capsys.readouterr().out == "[3.0]\n[3.0]\n"
 
 
+@pytest.mark.parametrize("command", [["embed"], ["rank", "-q", "x"]])
+def test_stdin_that_is_no_text_is_refused_as_a_file_is(
+    models, model_file, capsys, monkeypatch, command
+):
+    monkeypatch.setattr("sys.stdin", Stdin(b"one\ntw\xff\n"))
+    assert main([command[0], model_file, *command[1:]]) == 2
+    assert "stdin: byte 0xff at offset 6 is not UTF-8 text" in capsys.readouterr().err
+    assert not models
+
+
 def test_formats(models, model_file, capsys, tmp_path):
     path = tmp_path / "vectors"
     arguments = ["embed", model_file, "a", "bb", "--pooling", "last", "-o", str(path), "--format"]

@@ -35,6 +35,10 @@ PARAMS = [
             "seed: found -5 (need 1, or None for any)",
             "--seed: found -5 (need 1, or leave it out for any)",
         ),
+        (
+            "n_ctx: found 0 (need 1 to 8, or None)",
+            "--ctx-size: found 0 (need 1 to 8, or leave it out)",
+        ),
         ("max_bytes: found 5", "--max-size: found 5"),
         ("model: what temperature is", "model: what temperature is"),
         ("a seed: of a file", "a seed: of a file"),

@@ -61,9 +61,13 @@ def test_a_broken_batch_names_the_field(field: str, value: Any) -> None:
         check_batch(replace(SOUND, **{field: value}), LIMITS, 97)
 
 
-@pytest.mark.parametrize("change", [{"n_ctx": 0}, {"n_pages": 0}, {"n_batch": -1}])
+@pytest.mark.parametrize(
+    "change", [{"n_ctx": 0}, {"n_pages": 1 << 31}, {"n_batch": -1}, {"n_threads": 513}]
+)
 def test_limits_are_checked(change: dict[str, int]) -> None:
-    with pytest.raises(InvalidParameterError, match="limits"):
+    with pytest.raises(
+        InvalidParameterError, match=rf"^{next(iter(change))}: found .* \(need [01] to "
+    ):
         replace(LIMITS, **change)
 
 

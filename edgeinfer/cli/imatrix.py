@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from edgeinfer.evaluating.windows import Windows
     from edgeinfer.quant.imatrix import Imatrix
 
+MOST_UNWRITTEN_S = 20  # of work, that Ctrl-C may lose
+
 
 def imatrix(
     model: ModelArgument = None,
@@ -35,7 +38,8 @@ def imatrix(
         int | None, Option("--chunks", min=1, help="Most windows to read (default: all).")
     ] = None,
     frequency: Annotated[
-        int, Option("--output-frequency", min=1, help="Write the file every so many windows.")
+        int,
+        Option("--output-frequency", min=1, help="Write the file every so many windows, or 20 s."),
     ] = 10,
     process_output: Annotated[
         bool, Option("--process-output", help="Sum the inputs of the output matrix too.")
@@ -52,8 +56,9 @@ def imatrix(
     """Find out which weights of a model matter on a text, for 'quantize --imatrix'.
 
     Reads the text in windows and sums the squares of what each matrix is multiplied with, experts
-    apart. The file is written on the way; the same command goes on from it after Ctrl-C. Without a
-    model, 'imatrix --in-file A --in-file B -o C' merges files. They are llama.cpp's, both ways.
+    apart. The file is written on the way; the same command goes on from it after Ctrl-C, of which
+    20 seconds or a window may be lost. Without a model, 'imatrix --in-file A --in-file B -o C'
+    merges files. They are llama.cpp's, both ways.
     """
     from edgeinfer.loader.imatrix import read_imatrix
     from edgeinfer.quant.imatrix import merged
@@ -111,13 +116,15 @@ def watched(
     observer: "Observer", windows: "Windows", n_done: int, frequency: int, dataset: str
 ) -> "Iterator[Imatrix]":
     """Read the windows that are left; yield what is to be written, at the end and on the way."""
-    n_windows = len(windows.ids)
+    n_windows, written_s = len(windows.ids), time.monotonic()
     with Line() as line:
         for index in range(n_done, n_windows):
             line.update("reading", index, n_windows, "windows")
             observer.read(windows.ids[index])
-            if (index + 1) % frequency == 0 or index + 1 == n_windows:
+            is_due = time.monotonic() - written_s >= MOST_UNWRITTEN_S
+            if is_due or (index + 1) % frequency == 0 or index + 1 == n_windows:
                 yield observer.imatrix(dataset)
+                written_s = time.monotonic()
 
 
 def refuse_existing(output: Path, *, force: bool) -> None:

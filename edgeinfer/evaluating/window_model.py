@@ -62,15 +62,16 @@ class WindowModel:
         self._file = open_gguf(resolve(path_or_name))
         self.path = self._file.path
         metadata, tensors = self._file.metadata, self._file.tensors
-        self.n_ctx = window_len(n_ctx, metadata.integer(".context_length", least=1))
         if replaced:
             tensors = {**tensors, **replaced}
-        program = build_program(metadata, tensors, n_ctx=self.n_ctx)
-        if program.pooling is not None:
+        pooling = build_program(metadata, tensors, n_ctx=1).pooling
+        if pooling is not None:
             raise UnsupportedModelError(
-                f"{display(self.path)}: predicts no tokens (its pooling is {program.pooling!r}): "
-                "there is nothing to read off it"
+                f"{display(self.path)}: predicts no tokens (its pooling is {pooling!r}): there is "
+                "nothing to read off it"
             )
+        self.n_ctx = window_len(n_ctx, metadata.integer(".context_length", least=1))
+        program = build_program(metadata, tensors, n_ctx=self.n_ctx)
         whole = program.takes_whole_sequences
         self._n_batch = self.n_ctx if whole else min(self.n_ctx, MOST_BATCH)
         limits = Limits(

@@ -90,6 +90,17 @@ def test_a_file_on_the_way_is_written_every_so_many_windows(run, smollm2_path, m
     assert read_imatrix("imatrix.gguf").n_chunks == 5
 
 
+def test_slow_windows_are_written_one_by_one(run, monkeypatch):
+    written = []
+    monkeypatch.setattr("edgeinfer.cli.imatrix.MOST_UNWRITTEN_S", 0)
+    monkeypatch.setattr(
+        "edgeinfer.writer.imatrix.write_imatrix",
+        lambda path, made: (written.append(made.n_chunks), write_imatrix(path, made)),
+    )
+    assert run("--chunks", "3") == 0
+    assert written == [1, 2, 3]
+
+
 def test_the_output_matrix_counts_only_if_it_is_asked_for_and_there(smollm2_path):
     with Observer(smollm2_path, n_ctx=16, output=True) as observer:
         observer.read(tuple(range(16)))

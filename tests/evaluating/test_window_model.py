@@ -52,4 +52,4 @@ def test_replaced_weights_stand_in_for_the_files(path, expected, tmp_path):
 def test_a_model_that_predicts_no_tokens_is_refused(tmp_path):
     path = write_spoken(tmp_path / "reads.gguf", pooling_type=1)
     with pytest.raises(UnsupportedModelError, match="predicts no tokens"):
-        WindowModel(path)
+        WindowModel(path, n_ctx=1 << 20)  # said first of all

@@ -105,8 +105,13 @@ def print_result(result: "Conversion", *, verbose: bool) -> None:
     if verbose:
         for tensor in result.tensors:
             print(tensor_line(tensor.name, tensor.shape, tensor.format.name, tensor.n_bytes))
-    for name in result.fallbacks:
-        print(f"{name}: rows are no multiple of {result.outtype}'s block: F16 instead")
+    if result.fallbacks:
+        names = ", ".join(result.fallbacks) if verbose else "-v names them"
+        count = len(result.fallbacks)
+        print(
+            f"F16 instead of {result.outtype} for {count} tensors, whose rows are no multiple of "
+            f"its block ({names})"
+        )
     print(
         f"{result.arch}, {result.outtype}: {len(result.tensors)} tensors, "
         f"{amount(result.n_bytes, 'B')}"

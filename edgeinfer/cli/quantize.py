@@ -1,5 +1,6 @@
 """`edgeinfer quantize`: a model file in, a smaller one out, and what became of each tensor."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -204,11 +205,13 @@ def print_report(report: "QuantizeReport", *, verbose: bool) -> None:
     if verbose:
         for tensor in report.tensors:
             formats = f"{tensor.source_format} -> {tensor.format}"
+            formats += f" for {tensor.wanted}" * tensor.is_fallback
             print(tensor_line(tensor.name, tensor.shape, formats, tensor.n_bytes))
-    for tensor in report.fallbacks:
+    kinds = Counter((t.shape[-1], t.wanted, t.format) for t in report.fallbacks)
+    for (n_columns, wanted, format), count in kinds.items():
         print(
-            f"{tensor.name}: rows of {tensor.shape[-1]} values are no multiple of "
-            f"{tensor.wanted}'s block: {tensor.format} instead"
+            f"{format} instead of {wanted} for {count} tensors, whose rows of {n_columns} values "
+            f"are no multiple of its block{'' if verbose else ' (-v names them)'}"
         )
     if any(tensor.used_importance for tensor in report.tensors):
         without = [tensor.name for tensor in report.encoded if not tensor.used_importance]

@@ -9,20 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgeinfer.convert import deepseek2, gemma4, granite, nemotron
+from edgeinfer.convert import deepseek2, delta_net, gemma4, granite, nemotron
 from edgeinfer.convert.answers import asking_keys, score_head
 from edgeinfer.convert.config import FULL, SLIDING, Config
-from edgeinfer.convert.delta_net import (
-    CHANGES,
-    RENAMES,
-    delta_net_keys,
-    delta_net_moe_keys,
-    gate_up,
-)
 from edgeinfer.convert.encoders import ENCODERS
 from edgeinfer.convert.exaone import exaone4_keys
 from edgeinfer.convert.falcon_h1 import FALCON_H1
-from edgeinfer.convert.family import PAIRED, Family, plus_one, squeezed
+from edgeinfer.convert.family import PAIRED, TEXT_PREFIX, Family, plus_one, squeezed
 from edgeinfer.convert.gemma import gemma2_keys, gemma3_keys
 from edgeinfer.convert.keys import (
     Keys,
@@ -47,11 +40,6 @@ from edgeinfer.loader.metadata import REQUIRED
 
 VISION = r"(model\.)?(vision_tower|vision_model|multi_modal_projector)\."
 BARE = (r"^(?=embed_tokens\.|layers\.|norm\.)", "model.")  # as classes without a head save
-TEXT_PREFIX = (
-    (r"^language_model\.model\.", "model."),
-    (r"^model\.language_model\.", "model."),
-    (r"^language_model\.lm_head\.", "lm_head."),
-)
 
 
 def family_of(c: Config) -> Family:
@@ -263,16 +251,6 @@ def _short_convs(c: Config, n_ff: int) -> Keys:
     ]
 
 
-_QWEN35 = Family(
-    "qwen35",
-    delta_net_keys,
-    renames=(*TEXT_PREFIX, *RENAMES),
-    changes=CHANGES,
-    left_out=r"(model\.visual|mtp)\.",
-)
-_QWEN35MOE = replace(
-    _QWEN35, arch="qwen35moe", keys=delta_net_moe_keys, splits=(("ffn_gate_up_exps", gate_up),)
-)
 _DEEPSEEK = Family(
     "deepseek2",
     deepseek2.deepseek_v2_keys,
@@ -315,10 +293,11 @@ FAMILIES: dict[str, Family | Callable[[Config], Family]] = {
     "Gemma4ForConditionalGeneration": _GEMMA4,
     "Gemma4UnifiedForCausalLM": replace(_GEMMA4, keys=gemma4.unified_keys),
     "Gemma4UnifiedForConditionalGeneration": replace(_GEMMA4, keys=gemma4.unified_keys),
-    "Qwen3_5ForCausalLM": _QWEN35,
-    "Qwen3_5ForConditionalGeneration": _QWEN35,
-    "Qwen3_5MoeForCausalLM": _QWEN35MOE,
-    "Qwen3_5MoeForConditionalGeneration": _QWEN35MOE,
+    "Qwen3NextForCausalLM": delta_net.NEXT,
+    "Qwen3_5ForCausalLM": delta_net.DENSE,
+    "Qwen3_5ForConditionalGeneration": delta_net.DENSE,
+    "Qwen3_5MoeForCausalLM": delta_net.MOE,
+    "Qwen3_5MoeForConditionalGeneration": delta_net.MOE,
     "GPT2LMHeadModel": Family(
         "gpt2",
         _gpt2,

@@ -13,6 +13,13 @@ from edgeinfer.errors import ModelFormatError
 Change = Callable[[Weights, Config], Weights]
 Split = Callable[[Weights, Config], dict[str, Weights]]
 
+# Names of a text model's weights inside one of several senses.
+TEXT_PREFIX = (
+    (r"^language_model\.model\.", "model."),
+    (r"^model\.language_model\.", "model."),
+    (r"^language_model\.lm_head\.", "lm_head."),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Family:

@@ -38,13 +38,14 @@ def rope_of(
     *,
     theta: float = REQUIRED,
     head_dim: int | None = None,
+    partial: float = 1.0,
     truncates: bool = True,
 ) -> Rope:
     """Return the RoPE of a kind of layers.
 
-    `theta` is the class's default, if it has one; `truncates`: the architecture rounds the ends of
-    YaRN's ramp, which no key says. Raises ModelFormatError, or UnsupportedModelError for a kind of
-    scaling that has no form in a file.
+    `theta` and `partial`, the share of a head that turns, are the class's defaults; `truncates`:
+    the architecture rounds the ends of YaRN's ramp, which no key says. Raises ModelFormatError, or
+    UnsupportedModelError for a kind of scaling that has no form in a file.
     """
     raw: Any = c.raw.get("rope_parameters") or c.raw.get("rope_scaling") or {}
     if isinstance(raw, dict) and isinstance(raw.get(layer_type), dict):
@@ -65,7 +66,7 @@ def rope_of(
     base = values.number("rope_theta", c.values.number("rope_theta", None, above=1.0), above=1.0)
     if base is None:
         base = c.values.number("rope_theta", theta, above=1.0)
-    whole = c.values.number("partial_rotary_factor", 1.0, above=0.0, most=1.0)
+    whole = c.values.number("partial_rotary_factor", partial, above=0.0, most=1.0)
     share = values.number("partial_rotary_factor", whole, above=0.0, most=1.0)
     n_rot = head_dim or c.head_dim
     return Rope(kind, base, n_rot if kind == "proportional" else int(n_rot * share), values, raw)

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeinfer.program import ops
-from edgeinfer.program.ops_mixing import ConvMask, Mask, Pairing, WindowKind
+from edgeinfer.program.ops_mixing import ConvMask, HeadMap, Mask, Pairing, WindowKind
 from edgeinfer.program.ops_routing import ONE_GROUP, Groups, Score
 from edgeinfer.program.ops_rowwise import EmbedIds, PoolKind
 from edgeinfer.program.program import Constant, Pooling, Program
@@ -231,13 +231,22 @@ class Builder:
         return out
 
     def delta_net(
-        self, q: Value, k: Value, v: Value, g: Value, beta: Value, *, k_heads: int, v_heads: int
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        *,
+        k_heads: int,
+        v_heads: int,
+        map: HeadMap,
     ) -> Value:
-        """Apply the gated delta rule, heads of v tiled over those of k as files have them."""
+        """Apply the gated delta rule, heads of v tiled over those of k or grouped."""
         id = self._next_id(Delta)
         self._recurrent.append(Delta(id, v_heads, k.width // k_heads, v.width // v_heads))
         out = self.value(v.width, v.rows)
-        self._emit(ops.DeltaNet(q, k, v, g, beta, out, id, k_heads, v_heads))
+        self._emit(ops.DeltaNet(q, k, v, g, beta, out, id, k_heads, v_heads, map))
         return out
 
     def ssm_scan(

@@ -11,6 +11,7 @@ from edgeinfer.arch import build_program
 from edgeinfer.kernels.reference.backend import BACKEND
 from tests.arch import tiny
 from tests.arch.eager import gemma3_logits, lfm2_logits, lfm2_rows, llama_logits, qwen35_logits
+from tests.arch.next_tiny import qwen3next
 from tests.kernels.kl import limits_for, run_tokens
 
 TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, tiny.N_VOCAB, 23)]
@@ -66,6 +67,15 @@ def test_lfm2_that_looks_ahead_matches_the_eager_pass(tmp_path: Path, options: A
     metadata, arrays = tiny.lfm2(attention__causal=False, pooling_type=0, **options)
     found = logits_of(tmp_path, metadata, arrays, 23)
     np.testing.assert_allclose(found, lfm2_rows(metadata, arrays, TOKENS), atol=2e-5)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("options", [{}, {"k_heads": 3, "v_heads": 12, "layers": "rra"}])
+def test_qwen3next_is_a_qwen35_of_other_order(tmp_path: Path, options: Any, is_old: bool) -> None:
+    metadata, arrays = tiny.qwen35moe(**options)
+    expected = qwen35_logits(metadata, arrays, TOKENS)
+    found = logits_of(tmp_path, *qwen3next(is_old=is_old, **options), 23)
+    np.testing.assert_allclose(found, expected, atol=3e-5)
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,13 @@ from edgeinfer.errors import (
     ModelClosedError,
 )
 from edgeinfer.kernels import precision
-from edgeinfer.kernels.backend import Cancel, Executable, Limits
+from edgeinfer.kernels.backend import MOST_THREADS, Cancel, Executable, Limits
 from edgeinfer.kernels.native import isa
 from edgeinfer.kernels.native.backend import BACKEND
 from edgeinfer.kernels.reference.backend import BACKEND as REFERENCE
 from edgeinfer.quant.formats import FORMATS
 from tests.arch import tiny
+from tests.arch.next_tiny import qwen3next
 from tests.kernels.block_scales import INTEGER_FORMATS
 from tests.kernels.kl import one_sequence, run_tokens
 from tests.kernels.law import FLOAT_FORMATS
@@ -120,6 +121,14 @@ def test_odd_shapes_equal_the_reference(tmp_path: Path, shape: str) -> None:
     assert error(tmp_path, *getattr(tiny, arch)(**options)) < FINE
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("options", [{}, {"k_heads": 3, "v_heads": 12, "n_ff": 96, "layers": "ra"}])
+def test_key_heads_of_neighbours_equal_the_reference(
+    tmp_path: Path, options: Any, is_old: bool
+) -> None:
+    assert error(tmp_path, *qwen3next(is_old=is_old, **options)) < FINE
+
+
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_of_any_format_equal_the_reference(tmp_path: Path, name: str, arch: str) -> None:
@@ -210,13 +219,13 @@ def test_close_is_idempotent_and_final(executable: Executable) -> None:
         executable.run(one_sequence([1], 0, [0]))
 
 
-def test_absurdly_many_threads_are_clamped(tmp_path: Path) -> None:
-    limits = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=10_000)
+def test_the_most_threads_there_may_be_give_the_same_bits(tmp_path: Path) -> None:
+    limits = Limits(n_ctx=256, n_pages=8, n_batch=256, n_threads=MOST_THREADS)
     with tiny.open_model(tmp_path, *tiny.llama()) as file:
         program = build_program(file.metadata, file.tensors, n_ctx=256)
         many = BACKEND.compile(program, file.tensors, limits)
         few = BACKEND.compile(program, file.tensors, LIMITS)
-        assert 1 <= many.n_threads < 10_000
+        assert 1 <= many.n_threads <= MOST_THREADS
         bits = [run_tokens(made, TOKENS, WANTED).view(np.uint32).copy() for made in (many, few)]
         many.close()
         few.close()

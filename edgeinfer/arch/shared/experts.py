@@ -37,6 +37,11 @@ def read_experts(m: Metadata, tensors: Mapping[str, Tensor], hp: Hyper, *scores:
     )
 
 
+def expert_width(m: Metadata) -> int:
+    """Return the width of the experts of a family that has no other MLP."""
+    return m.integer(".expert_feed_forward_length", least=1, most=MAX_WIDTH)
+
+
 def _score(m: Metadata, scores: Sequence[Score]) -> Score:
     numbers = {score: number for number, score in GATINGS.items()}
     key = ".expert_gating_func"

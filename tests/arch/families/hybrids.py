@@ -71,6 +71,19 @@ ROWS: dict[str, Row] = {
         },
         peer=False,
     ),
+    "qwen3next": Row(
+        "qwen3next",
+        "Qwen3Next",
+        DELTA
+        | {
+            "linear_value_head_dim": 8,
+            "rope_parameters": rope(theta=30000.0, partial_rotary_factor=0.5),
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 56,
+        },
+    ),
     "granitehybrid": Row("granitehybrid", "GraniteMoeHybrid", GRANITE_HYBRID),
     "granitehybrid, dense, turning": Row(
         "granitehybrid",

@@ -74,7 +74,7 @@ class FakeTokenizer:
 class FakeFile:
     path = Path("fake.gguf")
     closed = 0
-    changed = False
+    changed = rewritten = False
 
     @property
     def metadata(self):
@@ -85,6 +85,10 @@ class FakeFile:
     def check_unchanged(self):
         if self.changed:
             raise ResourceError("fake.gguf: the model file changed on disk")
+
+    def check_contents(self):
+        if self.rewritten:
+            raise ResourceError("fake.gguf: the model file was written to")
 
     def close(self):
         self.closed += 1

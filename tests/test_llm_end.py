@@ -28,6 +28,16 @@ def test_a_changed_file_is_noticed(model):
         model.generate("hello")
 
 
+def test_a_file_that_was_written_to_meanwhile_is_noticed_at_the_end(model):
+    stream = model.stream("hello", max_tokens=5)
+    model._file.rewritten = True
+    with pytest.raises(ResourceError, match="written to"):
+        list(stream)
+    for use in (model.generate, model.next_logits, model.logits, model.embed):
+        with pytest.raises(ResourceError, match="written to"):
+            use("hello" if use in (model.generate, model.embed) else [1, 2])
+
+
 def test_a_closed_model_says_so_and_closes_twice():
     model = make_model()
     file, executable = model._file, model._engine.executable

@@ -48,11 +48,12 @@ class Driver:
         *,
         timeout_s: float | None = None,
         progress: PromptProgress | None = None,
+        at_end: Callable[[], None] | None = None,
     ) -> Handle:
         """Start `sequence` and return its handle; sequences of several callers run together.
 
         After `timeout_s` it ends with the reason "deadline", and with the answer it has by then.
-        `progress` is called by whoever reads the handle.
+        `progress` and `at_end` are called by whoever reads the handle.
 
         Raises what `Engine.check` raises, InvalidParameterError for a timeout that is not above 0,
         ModelClosedError after `close`, BackendError in a forked child, where there is no thread.
@@ -63,7 +64,7 @@ class Driver:
             if not (timeout_s > 0 and math.isfinite(timeout_s)):
                 raise InvalidParameterError(f"timeout_s: found {timeout_s} (need more than 0)")
             sequence.deadline_s = time.monotonic() + timeout_s
-        handle = Handle(sequence, self, progress=progress)
+        handle = Handle(sequence, self, progress=progress, at_end=at_end)
         self._commands.put(partial(self._start, sequence, handle.channel))
         return handle
 

@@ -98,13 +98,20 @@ class Handle:
     """
 
     def __init__(
-        self, sequence: Sequence, runner: Runner, *, progress: PromptProgress | None = None
+        self,
+        sequence: Sequence,
+        runner: Runner,
+        *,
+        progress: PromptProgress | None = None,
+        at_end: Callable[[], None] | None = None,
     ) -> None:
-        """Call `progress` from whoever reads, as the prompt's tokens become ready."""
+        """Call `progress` from whoever reads, as the prompt's tokens become ready, and `at_end`
+        when a sequence ended well; what it raises, the last read raises.
+        """
         self.sequence = sequence
         self.channel = Channel()
         self._runner = runner
-        self._progress = progress
+        self._progress, self._at_end = progress, at_end
         self._expired = False
         self._done = False
 
@@ -187,6 +194,8 @@ class Handle:
             except BaseException:
                 self.cancel()
                 raise
+        if self._done and self._at_end is not None and self.sequence.error is None:
+            self._at_end()
         return event
 
     def _wait_s(self) -> float:

@@ -196,7 +196,7 @@ class EmbeddingModel(AnsweringModel):
                 priority=priority,
                 deadline_s=deadline_s,
             )
-            return self._driver.submit(sequence)
+            return self._driver.submit(sequence, at_end=self._check_contents)
 
         return Passes(passes, start, timeout_s=timeout_s, progress=options.get("progress"))
 

@@ -35,7 +35,10 @@ class Held(Protocol):
     """A file that is in use, mapped."""
 
     def check_unchanged(self) -> None:
-        """Raise ResourceError if it is not what it was."""
+        """Raise ResourceError if it is not what it was, or not there."""
+
+    def check_contents(self) -> None:
+        """Raise ResourceError if what is mapped was changed; who replaced the file did not."""
 
     def close(self) -> None:
         """Let go of it; safe to call twice."""
@@ -299,9 +302,14 @@ class HeldModel:
         for file in self._files:
             file.check_unchanged()
 
+    def _check_contents(self) -> None:
+        for file in self._files:
+            file.check_contents()
+
     def _submit(self, sequence: Sequence, timeout_s: float | None = None) -> Handle:
+        """Start a sequence; its last read raises if a file was written to meanwhile."""
         self._check_ready()
-        return self._driver.submit(sequence, timeout_s=timeout_s)
+        return self._driver.submit(sequence, timeout_s=timeout_s, at_end=self._check_contents)
 
     def _check_open(self) -> None:
         if self.is_closed:

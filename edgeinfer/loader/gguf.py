@@ -134,11 +134,20 @@ class GgufFile:
                     "put it back or load the model again"
                 ) from None
             if found != part.identity:
-                raise ResourceError(
-                    f"{where}: the model file changed on disk since it was opened: found "
-                    f"{found.n_bytes} bytes (opened with {part.identity.n_bytes}); "
-                    "load the model again"
-                )
+                raise _changed(part, found)
+
+    def check_contents(self) -> None:
+        """Raise ResourceError if a file was written to since it was opened.
+
+        One that was replaced or removed is still what is mapped.
+        """
+        for part in self._parts:
+            try:
+                found = identify(part.path)
+            except OSError:
+                continue
+            if found.is_same_file(part.identity) and found != part.identity:
+                raise _changed(part, found)
 
     def close(self) -> None:
         """Let go of metadata and tensors; safe to call twice and while views are alive."""
@@ -155,6 +164,13 @@ class GgufFile:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _changed(part: Part, found: FileIdentity) -> ResourceError:
+    return ResourceError(
+        f"{display(part.path)}: the model file changed on disk since it was opened: found "
+        f"{found.n_bytes} bytes (opened with {part.identity.n_bytes}); load the model again"
+    )
 
 
 def open_gguf(path: str | os.PathLike[str]) -> GgufFile:

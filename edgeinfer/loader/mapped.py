@@ -41,6 +41,10 @@ class FileIdentity:
     n_bytes: int
     mtime_ns: int
 
+    def is_same_file(self, other: "FileIdentity") -> bool:
+        """Whether both are states of one file, not one and what replaced it."""
+        return (self.device, self.inode) == (other.device, other.inode)
+
 
 class MappedFile(mmap.mmap):
     """A file mapped read-only; `where` is its path for messages."""

@@ -133,6 +133,10 @@ class Pack(dict[str, PackedMatrix]):
                 f"bytes (opened with {self._n_bytes}); load the model again"
             )
 
+    def check_contents(self) -> None:
+        """Do the same: nobody writes to a pack that is whole."""
+        self.check_unchanged()
+
 
 def map_pack(path: Path) -> tuple[Header, Pack]:
     """Map the matrices of a pack file.

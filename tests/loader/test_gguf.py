@@ -194,15 +194,18 @@ def test_changes_on_disk_are_noticed(tiny_gguf, tmp_path):
         file.check_unchanged()
         status = path.stat()
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-        with pytest.raises(ResourceError, match="changed on disk") as caught:
-            file.check_unchanged()
+        for check in (file.check_contents, file.check_unchanged):
+            with pytest.raises(ResourceError, match="changed on disk") as caught:
+                check()
         assert caught.value.exit_code == 4
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         file.check_unchanged()
         os.replace(copy, path)
+        file.check_contents()  # what is mapped is still there
         with pytest.raises(ResourceError, match="changed on disk"):
             file.check_unchanged()
         path.unlink()
+        file.check_contents()
         with pytest.raises(ResourceError, match="is gone since it was opened"):
             file.check_unchanged()
     with open_gguf(tiny_gguf(METADATA, TENSORS)) as file:
@@ -216,7 +219,7 @@ def test_read_errors_are_resource_errors(tiny_gguf, monkeypatch):
         raise OSError(5, "Input/output error")
 
     path = tiny_gguf(METADATA)
-    monkeypatch.setattr("edgeinfer.loader.mapped.mmap.mmap", fail)
+    monkeypatch.setattr("edgeinfer.loader.mapped.MappedFile", fail)
     with pytest.raises(ResourceError, match=r"tiny.gguf: cannot read or map .*Input/output error"):
         open_gguf(path)
 

@@ -60,7 +60,7 @@ def test_a_snapshot_does_not_grow(smollm2_path):
     before, after = (one.sums["blk.3.attn_q.weight"] for one in (early, late))
     assert (early.n_chunks, late.n_chunks) == (1, 2)
     assert (before.counts.tolist(), after.counts.tolist()) == ([16.0], [32.0])
-    np.testing.assert_allclose(after.squares, 2 * before.squares, rtol=1e-12)
+    np.testing.assert_allclose(after.squares, 2 * before.squares, rtol=1e-7)
     assert early.origin != late.origin
 
 

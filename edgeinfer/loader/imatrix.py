@@ -7,8 +7,10 @@ says how many windows of `imatrix.chunk_size` tokens were read. NAME.in_sum, pla
 there. edgeinfer adds `edgeinfer.imatrix.origin`, a hash of the model and of what it read.
 
 The .dat form, integers i32, little-endian: number of entries; for each its name behind the name's
-length, a count, the number of values, values f32 that are `count` times the mean squares; then,
-perhaps, the number of windows and the name of the text behind its length.
+length, a count of windows, the number of values, values f32 that are `count` times the mean
+squares; then, perhaps, the number of windows and the name of the text behind its length. Experts
+stand in one row, with one count. The length of a window does not stand there: llama.cpp's default
+of 512 is taken, so that such a file weighs as much as one of the GGUF form, which counts tokens.
 """
 
 import logging
@@ -33,6 +35,7 @@ KIND = "imatrix"
 ORIGIN = "edgeinfer.imatrix.origin"
 SQUARES, COUNTS, PLAIN = ".in_sum2", ".counts", ".in_sum"
 MOST_DAT_BYTES = 1 << 30
+DAT_CHUNK_SIZE = 512
 MOST_ENTRIES, MOST_CHARACTERS = 1 << 20, 1 << 10  # what tells a .dat file from any other
 _I32 = struct.Struct("<i")
 
@@ -148,7 +151,7 @@ def _read_dat(path: Path) -> Imatrix:
         raise ModelFormatError(f"{where}: found a name twice (need each once)")
     n_chunks = _count(reader, "chunks") if reader.left else 0
     datasets = (_name(reader),) if reader.left else ()
-    return Imatrix(sums, datasets, n_chunks, where=where)
+    return Imatrix(sums, datasets, n_chunks, DAT_CHUNK_SIZE, where=where)
 
 
 def _begins_like_dat(body: bytes) -> bool:
@@ -165,7 +168,8 @@ def _entries(where: str, reader: FieldReader, n_entries: int) -> Iterator[tuple[
         count = max(1, _count(reader, "calls"))  # 0 says that the values are means already
         n_values = _count(reader, "values", least=1)
         values = np.frombuffer(reader.take(4 * n_values), "<f4").reshape(1, n_values)
-        yield name, Sums(_checked(where, name, values), np.array([float(count)]))
+        squares = _checked(where, name, values) * DAT_CHUNK_SIZE
+        yield name, Sums(squares, np.array([float(count * DAT_CHUNK_SIZE)]))
 
 
 def _name(reader: FieldReader) -> str:

@@ -36,6 +36,15 @@ class Sums:
         self.squares[matrix] += np.square(inputs, dtype=np.float64).sum(axis=0)
         self.counts[matrix] += len(inputs)
 
+    def parted(self, n_matrices: int) -> "Sums":
+        """Return sums of a single row as `n_matrices`, the count of each that of the row.
+
+        Others, and such as cannot be parted, are returned as they are.
+        """
+        if len(self.squares) != 1 or self.squares.size % n_matrices:
+            return self
+        return Sums(self.squares.reshape(n_matrices, -1), np.repeat(self.counts, n_matrices))
+
     def means(self) -> npt.NDArray[np.float32]:
         """Return the mean squares, (n_columns,) or, of experts, (n_matrices, n_columns) float32.
 
@@ -70,6 +79,9 @@ class Imatrix:
 def merged(parts: Sequence[Imatrix]) -> Imatrix:
     """Return what all parts saw together.
 
+    Experts that stand in one row, as in the form before GGUF, are parted where another part has
+    them apart; each is taken to have met as many inputs as all.
+
     Raises InvalidParameterError if a tensor has another shape in one of them.
     """
     sums: dict[str, Sums] = {}
@@ -79,6 +91,8 @@ def merged(parts: Sequence[Imatrix]) -> Imatrix:
             if found is None:
                 sums[name] = more
                 continue
+            n_matrices = max(len(found.squares), len(more.squares))
+            found, more = found.parted(n_matrices), more.parted(n_matrices)
             if found.squares.shape != more.squares.shape:
                 raise InvalidParameterError(
                     f"{part.where}: tensor '{name}': found {more.squares.shape} sums "

@@ -138,6 +138,32 @@ def test_merging_adds_sums_counts_and_chunks(tiny_gguf):
     assert both.sums["blk.0.ffn_up_exps.weight"].counts.tolist() == [4.0, 0.0, 6.0]
 
 
+def test_the_older_form_counts_windows_where_the_other_counts_tokens(tiny_gguf, tmp_path):
+    counts = np.array([[512.0]], np.float32)
+    tensors = {"a.in_sum2": 512 * np.array([[1.0, 2.0]], np.float32), "a.counts": counts}
+    gguf = read_imatrix(tiny_gguf(METADATA, tensors))
+    path = tmp_path / "imatrix.dat"
+    path.write_bytes(dat((b"a", 1, [3.0, 6.0])))  # a window, too
+
+    for parts in ([gguf, read_imatrix(path)], [read_imatrix(path), gguf]):
+        assert merged(parts).means()["a"].tolist() == [2.0, 4.0]
+    assert merged([read_imatrix(path)]).chunk_size == 512
+
+
+def test_experts_of_the_older_form_stand_in_one_row(tiny_gguf, tmp_path):
+    one = read_imatrix(tiny_gguf(METADATA, TENSORS))
+    name = "blk.0.ffn_up_exps.weight"
+    path = tmp_path / "imatrix.dat"
+    path.write_bytes(dat((name.encode(), 1, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])))
+    older = read_imatrix(path)
+
+    for parts in ([one, older], [older, one]):
+        both = merged(parts).sums[name]
+        assert both.counts.tolist() == [514.0, 512.0, 515.0]
+        expected = EXPERTS + 512 * np.arange(1, 7).reshape(3, 2)
+        assert both.squares.tolist() == expected.tolist()
+
+
 def test_matrices_of_different_models_are_not_merged(tiny_gguf):
     one = read_imatrix(tiny_gguf(METADATA, TENSORS))
     tensors = {"blk.0.attn_q.weight.in_sum2": EXPERTS, "blk.0.attn_q.weight.counts": DENSE[:, :3].T}

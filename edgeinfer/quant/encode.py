@@ -26,7 +26,7 @@ _MOST = {
     "F32": float(np.finfo(np.float32).max),
     "F16": float(np.nextafter(np.float32(65520), np.float32(0))),
     "BF16": float(np.uint32(0x7F7F7FFF).view(np.float32)),
-    "MXFP4": float(np.finfo(np.float32).max),
+    "MXFP4": 12 * 2.0**124,  # twice as much, the next code, is no float32
 }
 # How much more an error of a large value counts (csrc/ops/encode_panel_template.h, weigh).
 _EMPHASIS = {"Q4_0": 0.1, "Q5_0": 0.1}
@@ -207,12 +207,17 @@ def _find_scale(x: Floats, w: Floats, levels: _Levels) -> Floats:
 
 
 def _find_fine_scale(x: Floats, w: Floats, levels: _Levels) -> Floats:
-    """Compare the scales as f16 holds them: the best of many codes is no matter of solving."""
+    """Compare the scales as f16 holds them: the best of many codes is no matter of solving.
+
+    Subnormal ones are rounded by more than a little: the f16 above the first is tried, too.
+    """
     largest = np.abs(x).max(axis=1, keepdims=True)
     best: Floats = np.zeros_like(largest)
     least = np.full_like(largest, np.inf)
-    for target in levels.targets:
-        scale, _ = _scale(largest / target)
+    first = largest / levels.targets[0]
+    above = first + np.where(first < 2.0**-14, np.float32(2.0**-24), 0)
+    for guess in (*(largest / target for target in levels.targets), above):
+        scale, _ = _scale(guess)
         rest = x - scale * levels.values[levels.nearest(x * _inverse(scale))]
         error = (w * rest * rest).sum(axis=1, keepdims=True)
         best = np.where(error < least, scale, best)

@@ -170,6 +170,26 @@ def test_a_value_too_large_for_the_format_is_named_by_its_place(name):
     assert np.isfinite(decoded(name, encode(name, rows), rows.shape)).all()
 
 
+@pytest.mark.parametrize("encode_", [encode, numpy_encode.encode])
+def test_no_float_that_is_taken_becomes_infinite_in_mxfp4(encode_):
+    rows = np.zeros((3, 64), np.float32)
+    rows[:, 5] = 12 * 2.0**124, -12 * 2.0**124, 2.0**127
+    assert (decoded("MXFP4", encode_("MXFP4", rows), rows.shape) == rows).all()
+    rows[1, 5] = -3e38
+    with pytest.raises(InvalidParameterError, match=r"row 1, column 5: found -3e\+38"):
+        encode_("MXFP4", rows)
+
+
+@pytest.mark.parametrize("encode_", [encode, numpy_encode.encode])
+def test_scales_that_f16_rounds_down_by_much_clip_nothing_in_q8_0(encode_):
+    largest = np.exp2(np.linspace(-17, -7, 400, dtype=np.float32))[:, np.newaxis]
+    rows = normal(400, 32, seed=6)
+    rows *= largest / np.abs(rows).max(axis=1, keepdims=True)
+    back = decoded("Q8_0", encode_("Q8_0", rows), rows.shape)
+    steps = largest / 127 + np.float32(2.0**-24)  # the first that surely holds the largest
+    assert (np.abs(back - rows).max(axis=1, keepdims=True) <= steps).all()
+
+
 def test_a_format_without_an_encoder_is_refused():
     with pytest.raises(InvalidParameterError, match=r"'IQ2_XS' \(need one of F32, "):
         encode("IQ2_XS", normal(1, 256))

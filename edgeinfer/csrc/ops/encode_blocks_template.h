@@ -7,6 +7,7 @@
 /* -- floats --------------------------------------------------------------------------------- */
 
 enum { F16_LIMIT = 0x477ff000, BF16_LIMIT = 0x7f7f8000, F32_LIMIT = 0x7f800000, SCALED_LIMIT = 0x477fe001 };
+enum { MXFP4_LIMIT = 0x7f400001 }; /* 12 * 2^124: twice as much, the next code, is no float */
 
 /* Bits of the nearest bfloat16: half a last place is added, less one where the last place is even. */
 EI_INLINE void to_bf16(uint16_t *out, vf x) {
@@ -79,14 +80,19 @@ EI_INLINE void put_block_codes(const block_rows *to, size_t offset, code_layout 
 }
 
 /* With so many codes the sums of find_scale have too few digits to tell one scale's error from another's: the scales
- * are tried as f16 holds them, and the errors added up themselves. */
+ * are tried as f16 holds them, and the errors added up themselves. Scales that are subnormal as f16 are rounded by more
+ * than a little, and where that is down, the largest values are clipped: the f16 above the first is tried, too. */
 EI_INLINE vf find_fine_scale(run_of x, run_of w, int n, code_values values, targets at) {
     vf low, high, best = vf_zero(), least = vf_set(INFINITY);
     extremes(x, n, &low, &high);
     vf largest = vf_max(high, vf_sub(vf_zero(), low));
-    for (int i = 0; i < at.n; i++) {
+    vf first = vf_div(largest, vf_set(at.first));
+    vf subnormal = vf_select_ge(first, vf_set(0x1p-14f), vf_zero(), first);
+    int n_tried = at.n + (vi_max_all(vf_bits(subnormal)) > 0);
+    for (int i = 0; i < n_tried; i++) {
         uint16_t bits[EI_LANES];
-        vf scale = round_scale(vf_div(largest, vf_set(at.first + at.step * (float)i)), bits);
+        vf scale = i < at.n ? vf_div(largest, vf_set(at.first + at.step * (float)i)) : vf_add(first, vf_set(0x1p-24f));
+        scale = round_scale(scale, bits);
         vf inverse = inverse_of(scale), error = vf_zero();
         for (int k = 0; k < n; k++) {
             vf value = vf_load(x[k]), rest = vf_fnma(scale, nearest(values, value, inverse), value);
@@ -198,5 +204,5 @@ static bool encode_mxfp4(const ei_encode_rows *rows) {
         weigh(&p, EI_BLOCK, rows->importance ? rows->importance + column : NULL, 0.0f);
         encode_mxfp4_block(&p, &to);
     }
-    return most < F32_LIMIT;
+    return most < MXFP4_LIMIT;
 }

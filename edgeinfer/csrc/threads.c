@@ -258,10 +258,14 @@ static void *worker_main(void *argument) {
 
 /* -- the interface ---------------------------------------------------------------------------- */
 
-/* Signals belong to the host program's threads: the workers are born with all of them blocked. */
+/* Signals belong to the host program's threads: the workers are born with all of them blocked but for those that a
+ * thread gives itself, which the system does not wait with: a blocked one ends the process whoever handles it. */
+static const int FAULTS[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
+
 static int32_t start_workers(ei_pool *pool, int32_t n_threads) {
     sigset_t all, before;
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) sigdelset(&all, FAULTS[i]);
     bool masked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
     int32_t n = 1;
     for (; n < n_threads; n++) {

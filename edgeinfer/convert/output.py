@@ -94,7 +94,7 @@ class Output:
         check_targets(targets, content.sources, overwrite=self.overwrite)
         check_room(targets, report.n_bytes)
         with closing(self._data(content)) as pieces:
-            write_files(files, targets, pieces, reread_every=REREAD_EVERY)
+            write_files(files, targets, pieces, overwrite=self.overwrite, reread_every=REREAD_EVERY)
         return report
 
     def _data(self, content: Content) -> Generator[Bytes, None, None]:

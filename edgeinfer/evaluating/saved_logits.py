@@ -77,7 +77,7 @@ def saving(path: Path, windows: Windows, n_vocab: int) -> Iterator[LogitsWriter]
         with place.file(path.name) as file:
             writer = LogitsWriter(file, windows, n_vocab)
             yield writer
-        place.publish()
+        place.publish(overwrite=False)
 
 
 class SavedLogits:

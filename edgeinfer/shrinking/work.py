@@ -89,7 +89,7 @@ class Work:
         if not self.dry_run:
             with workplace(copy.targets) as place:
                 write(self.job, place, copy, self.progress)
-                place.publish()
+                place.publish(overwrite=self.overwrite)
         return self._report(copy)
 
     def _measured(self, start: Copy, sample: Sample) -> QuantizeReport:
@@ -117,7 +117,7 @@ class Work:
                     fit = self._predicted(attempts, costs)
                     return self._report(self.job.copy(fit.formats), fit=fit)
                 attempt, fit = self._searched(attempts, costs)
-            place.publish()
+            place.publish(overwrite=self.overwrite)
             return self._report(attempt.copy, fit=fit, found=attempt.divergence)
 
     def _predicted(self, attempts: Attempts, costs: Options) -> Fit:

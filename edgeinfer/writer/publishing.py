@@ -24,16 +24,18 @@ def write_files(
     targets: Targets,
     pieces: Iterator[Bytes],
     *,
+    overwrite: bool = True,
     reread_every: int = 1,
 ) -> None:
     """Write all files, read them again, and only then let them appear.
 
     `pieces` are the data of all tensors in file order; one stretch in `reread_every` is read again.
-    Raises ResourceError if the disk is full or faulty; what was there is unchanged then.
+    Raises ResourceError if the disk is full or faulty, InvalidParameterError if without `overwrite`
+    a target appeared meanwhile; what was there is unchanged then.
     """
     with workplace(targets) as place:
         write_parts(place, plans, pieces, reread_every=reread_every)
-        place.publish()
+        place.publish(overwrite=overwrite)
 
 
 def write_parts(

@@ -174,10 +174,25 @@ class Workplace:
                     "memory is faulty"
                 )
 
-    def publish(self) -> None:
-        """Rename the files into place, the first last: without it a set is none."""
-        for name in reversed(self.targets.names):
-            publish(self.folder / name, self.targets.folder / name)
+    def publish(self, *, overwrite: bool = True) -> None:
+        """Rename the files into place, the first last: without it a set is none.
+
+        Without `overwrite`, and of a set, what appeared there meanwhile is left. Raises
+        InvalidParameterError then.
+        """
+        names = self.targets.names
+        claimed: list[Path] = []
+        try:
+            for name in reversed(names):
+                whole, target = self.folder / name, self.targets.folder / name
+                if not overwrite or len(names) > 1:
+                    _claim(whole, target)
+                    claimed.append(target)
+                publish(whole, target)
+        except InvalidParameterError:
+            for target in claimed:
+                target.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
@@ -228,6 +243,18 @@ def _new_folder(target: Path) -> tuple[Path, int]:
                 return folder, descriptor
             os.close(descriptor)
     raise ResourceError(f"{display(target)}: other processes take its temporary folders away")
+
+
+def _claim(whole: Path, target: Path) -> None:
+    """Give a file its name unless it is taken. Raises InvalidParameterError if it is."""
+    try:
+        os.link(whole, target)
+    except OSError:  # taken, or a file system without links
+        if os.path.lexists(target):
+            raise InvalidParameterError(
+                f"{display(target)}: appeared while it was being written, and is left as it is; "
+                "choose another name or allow overwriting (--force)"
+            ) from None
 
 
 def _is_still(folder: Path, descriptor: int) -> bool:

@@ -98,6 +98,37 @@ def test_two_writers_of_one_name_do_not_meet(targets):
     assert targets.first.read_bytes() == b"two"
 
 
+@pytest.mark.parametrize("can_link", [True, False])
+def test_what_appeared_meanwhile_is_replaced_only_with_leave(
+    targets, tmp_path, monkeypatch, can_link
+):
+    if not can_link:
+        monkeypatch.setattr(os, "link", lambda *_: os.stat(tmp_path / "none"))
+    with workplace(targets) as one, workplace(targets) as two:
+        for place in (one, two):
+            with place.file("out.gguf") as part:
+                part.write(memoryview(str(place.folder).encode()))
+        one.publish(overwrite=False)
+        with pytest.raises(InvalidParameterError, match=r"out.gguf: appeared while .*--force"):
+            two.publish(overwrite=False)
+        assert targets.first.read_bytes() == str(one.folder).encode()
+    assert names(tmp_path) == ["out.gguf"]
+
+
+def test_of_two_sets_at_once_one_appears_whole(tmp_path):
+    sets = [Targets(tmp_path, ("a", "b", "c")), Targets(tmp_path, ("x", "b", "y"))]
+    with workplace(sets[0]) as one, workplace(sets[1]) as two:
+        for place in (one, two):
+            for name in place.targets.names:
+                with place.file(name) as part:
+                    part.write(memoryview(str(place.folder).encode()))
+        one.publish()
+        with pytest.raises(InvalidParameterError, match="b: appeared while"):
+            two.publish()
+    assert names(tmp_path) == ["a", "b", "c"]
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {str(one.folder).encode()}
+
+
 def test_a_set_gets_its_first_file_last(tmp_path, monkeypatch):
     order = []
     real = os.replace

@@ -190,6 +190,16 @@ def test_scales_that_f16_rounds_down_by_much_clip_nothing_in_q8_0(encode_):
     assert (np.abs(back - rows).max(axis=1, keepdims=True) <= 1.2 * steps).all()
 
 
+@pytest.mark.parametrize("name", SCALED)
+def test_small_rows_are_encoded_as_they_are_alone(name):
+    rows = normal(64, 256, seed=8)
+    rows *= np.exp2(np.linspace(-20, -3, 64, dtype=np.float32))[:, np.newaxis]
+    rows = np.ascontiguousarray(rows[np.random.default_rng(9).permutation(64)])
+    whole = encode(name, rows)
+    for row in range(64):
+        assert (encode(name, rows[row : row + 1]) == whole[row]).all(), row
+
+
 def test_a_format_without_an_encoder_is_refused():
     with pytest.raises(InvalidParameterError, match=r"'IQ2_XS' \(need one of F32, "):
         encode("IQ2_XS", normal(1, 256))

@@ -88,10 +88,11 @@ EI_INLINE vf find_fine_scale(run_of x, run_of w, int n, code_values values, targ
     vf largest = vf_max(high, vf_sub(vf_zero(), low));
     vf first = vf_div(largest, vf_set(at.first));
     vf subnormal = vf_select_ge(first, vf_set(0x1p-14f), vf_zero(), first);
+    vf above = vf_select_ge(first, vf_set(0x1p-14f), first, vf_add(first, vf_set(0x1p-24f)));
     int n_tried = at.n + (vi_max_all(vf_bits(subnormal)) > 0);
     for (int i = 0; i < n_tried; i++) {
         uint16_t bits[EI_LANES];
-        vf scale = i < at.n ? vf_div(largest, vf_set(at.first + at.step * (float)i)) : vf_add(first, vf_set(0x1p-24f));
+        vf scale = i < at.n ? vf_div(largest, vf_set(at.first + at.step * (float)i)) : above;
         scale = round_scale(scale, bits);
         vf inverse = inverse_of(scale), error = vf_zero();
         for (int k = 0; k < n; k++) {

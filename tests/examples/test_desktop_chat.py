@@ -4,6 +4,7 @@ import importlib.util
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,8 @@ def window(app, example):
 def loaded(app, window, smollm2_path):
     window._worker.load(str(smollm2_path))
     wait(app, window.send.isEnabled)
+    model = window._worker._model  # a drawn answer need not be right
+    model.sampling_defaults = replace(model.sampling_defaults, temperature=0.0)
     return window
 
 

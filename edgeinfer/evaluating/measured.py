@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+MOST_POWER = 709.0  # e to it is near the largest float
 Progress = Callable[[int, int, float], None]  # windows or tasks done, of them, the value so far
 
 
@@ -31,8 +32,8 @@ def mean_of(values: npt.NDArray[np.generic]) -> Measured:
 
 
 def exp_of(measured: Measured) -> Measured:
-    """Return e to a measured power, its error to first order."""
-    value = math.exp(measured.value)
+    """Return e to a measured power, its error to first order; infinity where that is no float."""
+    value = math.exp(measured.value) if measured.value < MOST_POWER else math.inf
     return Measured(value, value * measured.error)
 
 

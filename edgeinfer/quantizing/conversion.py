@@ -33,6 +33,9 @@ Importance = Mapping[str, Floats]
 PIECE_VALUES = 1 << 20  # 4 MB of float32: more gains nothing, less shows the cost of a call
 KEPT_BYTES = 4 << 20  # the same of a tensor that is copied
 AHEAD = 2  # pieces in flight a thread
+# Of floats that are copied, the bits that are all set in NaN and infinity.
+_EXPONENT = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
+_MAY_BE_INFINITE = re.compile(r"(^|\.)rope_f(reqs|actors_\w+)\.weight$")  # turns nothing then
 
 
 class Source(Protocol):
@@ -110,19 +113,36 @@ def convert(source: Source, piece: Piece, decode: Decode, encode: Encode) -> Byt
     """Return the bytes of a piece in its new format."""
     stored = source.read(piece.tensor, piece.rows)
     if piece.format is piece.tensor.format:
+        _check_copied(piece, stored)
         return stored.data
     values = decode(stored)
-    where = f"tensor {quote(piece.tensor.name)}"
     try:
         return encode(piece, values)
     except NonFiniteError:
-        bad = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0]) + piece.rows.start
-        raise ModelFormatError(
-            f"{where}: row {bad}: found NaN or infinity (need finite weights); the file is damaged"
-        ) from None
+        raise _damaged(piece, ~np.isfinite(values)) from None
     except InvalidParameterError:
         largest = max(float(values.max()), -float(values.min()))
+        name = piece.tensor.name
         raise UnsupportedModelError(
-            f"{where}: found {largest:g}, more than {piece.format.name} can hold; make it BF16 or "
-            f"F32 (--tensor-type '^{re.escape(piece.tensor.name)}$=BF16')"
+            f"tensor {quote(name)}: found {largest:g}, more than {piece.format.name} can hold; "
+            f"make it BF16 or F32 (--tensor-type '^{re.escape(name)}$=BF16')"
         ) from None
+
+
+def _check_copied(piece: Piece, stored: Tensor) -> None:
+    """Raise ModelFormatError if floats that stay as they are hold NaN or infinity."""
+    if stored.format.name not in _EXPONENT or _MAY_BE_INFINITE.search(stored.name):
+        return
+    word, exponent = _EXPONENT[stored.format.name]
+    bad = (stored.data.view(word) & exponent) == exponent
+    if bad.any():
+        raise _damaged(piece, bad.reshape(-1, stored.n_columns))
+
+
+def _damaged(piece: Piece, bad: npt.NDArray[np.bool_]) -> ModelFormatError:
+    """Return the error for the first row, of (n_rows, n_columns), with anything bad in it."""
+    row = int(np.flatnonzero(bad.any(axis=1))[0]) + piece.rows.start
+    return ModelFormatError(
+        f"tensor {quote(piece.tensor.name)}: row {row}: found NaN or infinity (need finite "
+        "weights); the file is damaged"
+    )

@@ -7,6 +7,7 @@ import pytest
 
 from edgeinfer.errors import InvalidParameterError
 from edgeinfer.evaluating import perplexity
+from edgeinfer.evaluating.measured import Measured, exp_of
 from edgeinfer.evaluating.windows import cut
 from tests.fake_llm import BOS, make_model
 
@@ -52,6 +53,12 @@ def test_only_the_second_half_of_each_window_counts():
     assert found.ppl.error == pytest.approx(math.exp(np.mean(nll)) * error)
     assert found.top1.value == np.mean(hits)
     assert told[-1] == (found.n_chunks, found.n_chunks, found.ppl.value)
+
+
+def test_a_model_that_predicts_nothing_right_has_an_infinite_perplexity():
+    found = exp_of(Measured(800.0, 2.0))
+    assert (found.value, found.error) == (math.inf, math.inf)
+    assert exp_of(Measured(700.0, 0.0)).value == math.exp(700)
 
 
 def test_chunks_are_the_first_ones():

@@ -208,6 +208,24 @@ def test_a_weight_that_is_no_number_is_refused(target, tmp_path, value):
     assert names(tmp_path) == ["in.gguf"]
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_weight_that_is_copied_is_looked_at_too(target, tmp_path, value, dtype):
+    weights = np.ones((16, 64), dtype)
+    weights[7, 3] = value
+    arrays = ARRAYS | {"blk.1.attn_k.weight": weights}
+    source = write_gguf(tmp_path / "in.gguf", METADATA, arrays)
+    recipe = {"<f4": "F32", "<f2": "F16"}[np.dtype(dtype).str]
+    with pytest.raises(ModelFormatError, match=r"'blk.1.attn_k.weight': row 7: found NaN or inf"):
+        quantize(source, target, recipe)
+    assert names(tmp_path) == ["in.gguf"]
+
+
+def test_divisors_of_frequencies_may_be_infinite(target, tmp_path):
+    arrays = ARRAYS | {"rope_freqs.weight": np.array([1, np.inf], np.float32)}
+    quantize(write_gguf(tmp_path / "in.gguf", METADATA, arrays), target, "Q8_0")
+
+
 def test_a_weight_too_large_for_f16_is_refused_not_made_infinite(target, tmp_path):
     arrays = ARRAYS | {"output.weight": ARRAYS["output.weight"] * np.float32(1e6)}
     source = write_gguf(tmp_path / "in.gguf", METADATA, arrays)

@@ -1,6 +1,5 @@
 """`edgeinfer compare`: two files of one model side by side, what each takes and what it loses."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from edgeinfer.cli.eval_actions import in_windows, predictor, shown
+from edgeinfer.cli.eval_report import json_of
 from edgeinfer.cli.options import LoadFlags, read_text, with_flags
 from edgeinfer.cli.progress import DownloadProgress, Line, amount
 
@@ -60,7 +60,7 @@ def compare(
             "divergence": asdict(found) if found else None,
             "speed": [asdict(rate) for rate in rates] if rates else None,
         }
-        print(json.dumps(made, indent=1))
+        print(json_of(made))
         return
     rows = [*file_rows(*facts), *quality_rows(found), *speed_rows(rates)]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]

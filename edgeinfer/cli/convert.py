@@ -39,7 +39,7 @@ def convert(
         Option(
             "--split-max-size",
             metavar="SIZE",
-            help="Write a set of files of at most this size each, such as 2G or 500M.",
+            help="Write a set of files whose tensors take at most this each, such as 2G.",
         ),
     ] = None,
     metadata: Annotated[

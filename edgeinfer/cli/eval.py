@@ -1,6 +1,5 @@
 """`edgeinfer eval`: how well a model predicts a text, and how far it is from another model."""
 
-import json
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +8,14 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from edgeinfer.cli.eval_actions import chosen, diverged, plotted, predicted
-from edgeinfer.cli.eval_report import choice_lines, kld_lines, plot_lines, ppl_lines, top1_lines
+from edgeinfer.cli.eval_report import (
+    choice_lines,
+    json_of,
+    kld_lines,
+    plot_lines,
+    ppl_lines,
+    top1_lines,
+)
 from edgeinfer.cli.options import LoadFlags, with_flags
 from edgeinfer.errors import InvalidParameterError
 
@@ -74,7 +80,7 @@ def eval(
     else:
         found = (chosen if action is Action.CHOICE else predicted)(models[0], file, loading, chunks)
     if as_json:
-        print(json.dumps({"models": models, "action": action, **asdict(found)}, indent=1))
+        print(json_of({"models": models, "action": action, **asdict(found)}))
     else:
         print("\n".join(LINES[action](found)))
 

@@ -1,12 +1,27 @@
 """Lay out what `edgeinfer eval` measured, as a person reads it."""
 
-from typing import TYPE_CHECKING
+import json
+import math
+from typing import TYPE_CHECKING, Any
 
 from edgeinfer.cli.progress import amount
 
 if TYPE_CHECKING:
     from edgeinfer.evaluating import Choice, Divergence, Perplexity
     from edgeinfer.evaluating.plot import Plotted
+
+
+def json_of(value: Any) -> str:
+    """Return JSON, with null for what is no number or infinite: JSON has neither."""
+    return json.dumps(_finite(value), indent=1)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def ppl_lines(result: "Perplexity") -> list[str]:

@@ -137,7 +137,7 @@ def quantize(
             "--split-max-size",
             metavar="SIZE",
             rich_help_panel=FILES,
-            help="Write a set of files of at most this size each, such as 2G or 500M.",
+            help="Write a set of files whose tensors take at most this each, such as 2G.",
         ),
     ] = None,
     keep_split: Annotated[

@@ -199,8 +199,11 @@ _FLOATS = ("F32", "F16", "BF16")
 
 
 def recipe_named(name: str) -> Recipe:
-    """Return a recipe; letter case does not count. Raises InvalidParameterError."""
-    found = RECIPES.get(name.upper())
+    """Return a recipe; letter case does not count, and "Q4_K" is "Q4_K_M", as in llama.cpp.
+
+    Raises InvalidParameterError.
+    """
+    found = RECIPES.get(name.upper()) or RECIPES.get(f"{name.upper()}_M")
     if found is None:
         raise InvalidParameterError(f"recipe {name!r}: unknown (known: {', '.join(RECIPES)})")
     return found

@@ -63,7 +63,10 @@ def test_choice_tells_how_many_tasks_are_right(smollm2_path, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["accuracy"]["value"], found["n_tasks"]) == (0.5, 2)
     assert main([*args, "--chunks", "1"]) == 0
-    assert "right, by the token      1.0000" in capsys.readouterr().out
+    assert "right, by the token      1.0000 ± nan" in capsys.readouterr().out
+    assert main([*args, "--chunks", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["accuracy"] == {"value": 1.0, "error": None}
 
 
 def test_plot_without_matplotlib_says_so_before_it_measures(monkeypatch, text, capsys):

@@ -110,5 +110,9 @@ def test_roles():
 
 def test_a_recipe_is_found_in_any_case():
     assert recipe_named("q4_k_m") is RECIPES["Q4_K_M"]
-    with pytest.raises(InvalidParameterError, match="'Q4_K': unknown"):
-        recipe_named("Q4_K")
+    assert [recipe_named(f"Q{bits}_K").name for bits in (2, 3, 4, 5, 6)] == [
+        *("Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K")
+    ]
+    for name in ("Q4_K_X", "Q4", ""):
+        with pytest.raises(InvalidParameterError, match=f"'{name}': unknown"):
+            recipe_named(name)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 INK, MUTED, MARK = "#1f2328", "#6e7781", "#2f6fb3"
 LEAST = 1e-9  # nats: a logarithmic axis has no 0
+STEPS = (1, 2, 5)  # of each power of 10, what is written at the axis
+MOST_SPAN = 3e3  # of the axis; beyond it, the powers of 10 alone have room
 SEPARATORS = "-. "
 MARK_PX = 8  # half of what a mark takes
 # Where a name may stand beside its mark, in points, the best first; and which of its ends is there.
@@ -64,7 +66,7 @@ def draw(points: Sequence[Point], path: Path, *, reference: str, over: str) -> N
 def picture(points: Sequence[Point], *, reference: str, over: str) -> "Figure":
     """Return what `draw` writes."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
     axes = figure.add_subplot()
@@ -73,14 +75,19 @@ def picture(points: Sequence[Point], *, reference: str, over: str) -> "Figure":
     sizes = [point.n_bytes / n_unit for point in ordered]
     values = [max(point.kld.value, LEAST) for point in ordered]
     errors = [point.kld.error for point in ordered]
-    axes.errorbar(sizes, values, yerr=errors, fmt="o", ms=6, color=MARK, ecolor=MUTED, capsize=3)
+    axes.errorbar(sizes, values, yerr=errors, fmt="o", ms=6, color=MARK, ecolor=INK, capsize=4)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(
+        LogLocator(subs=STEPS if max(values) < MOST_SPAN * min(values) else (1,))
+    )
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     axes.margins(x=0.08, y=0.12)
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda x, _: f"{x:.3g}" if x < 100 else f"{x:,.0f}")
     )
     axes.set_xlabel(f"size of the file, {unit}", color=INK)
-    axes.set_ylabel("KL divergence, nats", color=INK)
+    axes.set_ylabel("KL divergence, nats a token; bars: standard error", color=INK)
     axes.set_title(f"Divergence from {reference}, {over}", fontsize=10, color=INK, loc="left")
     axes.grid(True, which="major", color="#d8dee4", linewidth=0.6)
     axes.tick_params(colors=MUTED, labelcolor=INK)

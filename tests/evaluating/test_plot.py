@@ -48,3 +48,18 @@ def test_names_cover_nothing_and_stay_inside():
         assert box.count_overlaps(boxes) == 1, i  # itself
         assert figure.bbox.x0 < box.x0 and box.x1 <= figure.bbox.x1
     assert axes.get_xlabel() == "size of the file, GB"
+    told = ["0.0005", "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5"]
+    assert labels_inside(axes) == told
+
+
+def labels_inside(axes):
+    low, high = axes.get_ylim()
+    ticks = zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+    return [label.get_text() for at, label in ticks if low <= at <= high]
+
+
+def test_a_file_that_lost_nothing_leaves_numbers_at_the_axis():
+    pytest.importorskip("matplotlib")
+    points = [Point("a", 2, Measured(0.0, 0.0)), Point("b", 1, Measured(0.5, 0.1))]
+    figure = picture(points, reference="some.gguf", over="1,020 tokens of some.txt")
+    assert {"1e-08", "1e-06", "0.0001", "0.01"} <= set(labels_inside(figure.axes[0]))

@@ -124,13 +124,16 @@ def plotted(
     from edgeinfer.evaluating.facts import facts_of
     from edgeinfer.evaluating.plot import Plotted, Point, check_installed, draw
     from edgeinfer.loader.resolve import resolve
+    from edgeinfer.writer.workplace import Targets, check_targets, disk_errors
 
     check_installed()
     if output.suffix.lower() != ".png":
         raise InvalidParameterError(f"-o: found {str(output)!r} (need a name that ends in .png)")
+    place = output.absolute().parent
+    check_targets(Targets(place, (output.name,)), [], overwrite=True)
     points = []
     # beside the picture: the predictions can be larger than what /tmp is meant for
-    with TemporaryDirectory(prefix=".edgeinfer-", dir=output.absolute().parent) as folder:
+    with disk_errors(output), TemporaryDirectory(prefix=".edgeinfer-", dir=place) as folder:
         kept = Path(folder) / "logits"
         for index, name in enumerate(names[1:]):
             where = {"save_to": kept} if index == 0 else {"saved": kept}
@@ -138,5 +141,6 @@ def plotted(
             facts = facts_of(resolve(name))
             points.append(Point(facts.name.removesuffix(".gguf"), facts.n_bytes, found.kld))
     over = f"{found.n_tokens:,} tokens of {file.name if file else ''}"
-    draw(points, output, reference=facts_of(resolve(names[0])).name, over=over)
+    with disk_errors(output):
+        draw(points, output, reference=facts_of(resolve(names[0])).name, over=over)
     return Plotted(tuple(points), str(output))

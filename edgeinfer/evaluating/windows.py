@@ -40,6 +40,8 @@ def window_len(n_ctx: int | None, most_ctx: int) -> int:
     if not LEAST_CTX <= n_ctx <= most_ctx:
         raise InvalidParameterError(
             f"n_ctx: found {n_ctx} (need {LEAST_CTX} to {most_ctx}, the model's context)"
+            if most_ctx >= LEAST_CTX
+            else f"n_ctx: found {most_ctx} (need at least {LEAST_CTX}, to predict from half of it)"
         )
     return n_ctx
 

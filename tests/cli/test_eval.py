@@ -86,6 +86,22 @@ def test_plot_writes_a_picture_of_the_files(smollm2_path, text, tmp_path, capsys
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_where_no_picture_can_be_written_nothing_is_measured(smollm2_path, text, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "folder.png").mkdir()
+    args = ["eval", "plot", "none-a", "none-b", "-f", text, "-o"]
+    for output, words in (("no/x.png", "no: no such folder"), ("folder.png", "not a regular file")):
+        assert main([*args, str(tmp_path / output)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_window_too_short_to_predict_anything_is_refused_by_what_it_needs(
+    smollm2_path, text, capsys
+):
+    assert main(["eval", "ppl", str(smollm2_path), "-f", text, "-c", "3"]) == 2
+    assert "--ctx-size: found 3 (need at least 4" in capsys.readouterr().err
+
+
 def test_compare_prints_both_files_side_by_side(smollm2_path, text, capsys):
     name = str(smollm2_path)
     args = ["compare", name, name, "-f", text, "-c", "64", "--chunks", "1", "--no-speed"]

@@ -110,6 +110,51 @@ def test_hard_rows_come_back_within_a_step_of_the_format(name):
     assert (np.abs(back - rows).max(axis=1) <= bound).all()
 
 
+def wild_rows(seed: int) -> np.ndarray:
+    """Rows whose runs of 16 values are of any kind and of any size that f16 holds, or less."""
+    rng = np.random.default_rng(seed)
+    kinds = [
+        lambda: rng.standard_normal(16),
+        lambda: np.zeros(16),
+        lambda: np.full(16, rng.standard_normal()),
+        lambda: np.where(rng.random(16) < 0.05, rng.standard_normal(16), 0),
+        lambda: rng.standard_cauchy(16),
+        lambda: np.abs(rng.standard_normal(16)),
+        lambda: rng.standard_normal(16) * 1e-3 + 1,
+    ]
+    runs = [kinds[rng.integers(len(kinds))]() * 2 ** rng.uniform(-45, 15) for _ in range(512)]
+    return np.clip(np.concatenate(runs).reshape(16, 512), -65504, 65504).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_wild_rows_come_back_finite_and_near_by_their_block(name):
+    # of the largest value of a block, a fourth more than the worst of 300 such arrays
+    parts = {"Q4_0": 0.16, "Q4_1": 0.155, "Q5_0": 0.075, "Q5_1": 0.07, "Q8_0": 0.006,
+             "IQ4_NL": 0.185, "MXFP4": 0.315, "Q2_K": 0.63, "Q3_K": 0.245, "Q4_K": 0.14,
+             "Q5_K": 0.063, "Q6_K": 0.03, "IQ4_XS": 0.13}  # fmt: skip
+    for seed in range(60):
+        rows = wild_rows(seed)
+        back = decoded(name, encode(name, rows), rows.shape)
+        shape = (-1, FORMATS[name].block_size)
+        largest = np.abs(rows).reshape(shape).max(axis=1)
+        errors = np.abs(back - rows).reshape(shape).max(axis=1)
+        assert (errors <= parts[name] * largest + 128 * 2.0**-24).all(), seed
+        importance = np.square(normal(1, 512, seed=seed)[0])
+        assert np.isfinite(
+            decoded(name, encode(name, rows, importance=importance), rows.shape)
+        ).all()
+
+
+@pytest.mark.parametrize("name", SUPER)
+def test_small_blocks_lose_no_more_for_the_few_scales_f16_has(name):
+    rows = normal(32, 1024, seed=4)
+    error = rms(decoded(name, encode(name, rows), rows.shape) - rows)
+    for size in np.exp2(np.arange(-15, -10, 0.25)):
+        small = rows * np.float32(size)
+        lost = rms(decoded(name, encode(name, small), rows.shape) - small) / size
+        assert lost <= 1.06 * error, size
+
+
 @pytest.mark.parametrize("name", SCALED)
 def test_what_the_format_holds_exactly_is_found_again(name):
     rows = normal(16, 512, seed=5)

@@ -33,6 +33,22 @@ static vf whole_scale(const float (*found)[EI_LANES], const float (*weights)[EI_
     return find_scale(found, weights, kind->n_subs, whole, (targets){most, -0.03f * most, 10}, both, 1).scale;
 }
 
+/* round_scale of that. A d that is subnormal as f16 may be rounded down by so much that the largest scale is out of
+ * reach of whole numbers: the next f16 then. */
+EI_INLINE vf round_whole_scale(vf d, const float (*found)[EI_LANES], const super_kind *kind, uint16_t bits[EI_LANES]) {
+    bool is_signed = kind->scale_low < 0;
+    float most = is_signed ? -(float)kind->scale_low : (float)kind->scale_high;
+    vf largest = vf_zero();
+    for (int j = 0; j < kind->n_subs; j++) {
+        vf scale = vf_load(found[j]);
+        largest = vf_max(largest, is_signed ? vf_abs(scale) : scale);
+    }
+    d = round_scale(d, bits);
+    vf magnitude = vf_abs(d), next = vf_signed_as(vf_add(magnitude, vf_set(0x1p-24f)), d);
+    next = vf_select_ge(vf_mul(magnitude, vf_set(1.03f * most)), largest, d, next);
+    return round_scale(vf_select_ge(magnitude, vf_set(0x1p-18f), d, next), bits);
+}
+
 EI_INLINE vf whole_near(vf found, vf inverse, const super_kind *kind) {
     return nearest((code_values){WHOLE, (float)kind->scale_low, (float)kind->scale_high}, found, inverse);
 }
@@ -71,7 +87,7 @@ EI_INLINE void fit_scales(const super_kind *kind, const panel *p, super_block *b
         vf_store(found[j], fit.scale);
         vf_store(weights[j], fit.squares);
     }
-    vf d = round_scale(whole_scale(found, weights, kind, true), b->d), inverse = inverse_of(d);
+    vf d = round_whole_scale(whole_scale(found, weights, kind, true), found, kind, b->d), inverse = inverse_of(d);
     for (int j = 0; j < kind->n_subs; j++) vf_store(b->scales[j], whole_near(vf_load(found[j]), inverse, kind));
     for (int turn = 0; turn < kind->turns; turn++) d = round_scale(settle_scales(kind, p, d, b), b->d);
     for (int j = 0; j < kind->n_subs; j++) {
@@ -155,8 +171,8 @@ EI_INLINE void fit_mins(const super_kind *kind, const panel *p, super_block *b) 
         vf_store(found_min[j], vf_sub(vf_zero(), fit.min));
         vf_store(min_weights[j], runs[j].w);
     }
-    vf d = round_scale(whole_scale(found, weights, kind, false), b->d);
-    vf dmin = round_scale(whole_scale(found_min, min_weights, kind, false), b->dmin);
+    vf d = round_whole_scale(whole_scale(found, weights, kind, false), found, kind, b->d);
+    vf dmin = round_whole_scale(whole_scale(found_min, min_weights, kind, false), found_min, kind, b->dmin);
     vf inverse = inverse_of(d), inverse_min = inverse_of(dmin);
     for (int j = 0; j < kind->n_subs; j++) {
         vf_store(b->scales[j], whole_near(vf_load(found[j]), inverse, kind));

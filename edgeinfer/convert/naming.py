@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgeinfer.convert import fp8
 from edgeinfer.convert.config import Config
 from edgeinfer.convert.family import Family
-from edgeinfer.convert.quantized import check_readable
+from edgeinfer.convert.quantized import check_numbers, check_readable
 from edgeinfer.convert.safetensors import E4M3, Stored
 from edgeinfer.convert.weights import MXFP4_BYTES, Weights, mxfp4, stacked, stored
 from edgeinfer.errors import InvalidParameterError, ModelFormatError, UnsupportedModelError
@@ -36,8 +36,8 @@ def named_weights(tensors: Mapping[str, Stored], family: Family, c: Config) -> d
     """Return all tensors of the file to be, by name; none is read.
 
     Raises UnsupportedModelError listing tensors that have no place in the architecture, or naming
-    a way to quantize that is not read, ModelFormatError if experts are missing or two tensors get
-    one name.
+    a way to quantize that is not read or a weight of integers, ModelFormatError if experts are
+    missing or two tensors get one name.
     """
     check_readable(tensors, c)
     names = _name_map(family.arch, c.n_layers)
@@ -48,6 +48,7 @@ def named_weights(tensors: Mapping[str, Stored], family: Family, c: Config) -> d
         if gguf_name is None:
             unknown.append(name)
             continue
+        check_numbers(name, weights.dtype, c)
         for final, made in _applied(gguf_name, weights, family, c):
             if final in found:
                 raise ModelFormatError(f"tensor {quote(name)}: {final} is there already")

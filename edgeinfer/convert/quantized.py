@@ -30,3 +30,16 @@ def check_readable(tensors: Mapping[str, Stored], c: Config) -> None:
         f"{quote(packed[0].name)} of {packed[0].dtype} (need weights of 16 or 32 bits, FP8 or "
         "MXFP4): convert the model it was made from, then `edgeinfer quantize` makes it smaller"
     )
+
+
+def check_numbers(name: str, dtype: str, c: Config) -> None:
+    """Raise UnsupportedModelError for a weight of integers, whatever the configuration says.
+
+    Integers are codes, whose numbers need scales: a checkpoint that lost its `quantization_config`
+    would else be converted to weights of up to 127, or 2**31.
+    """
+    if dtype not in FLOATS and dtype != "MXFP4":
+        raise UnsupportedModelError(
+            f"{c.values.where}: tensor {quote(name)}: found {dtype}, integers without scales "
+            f"(need one of {', '.join(FLOATS)}): convert the model it was quantized from"
+        )

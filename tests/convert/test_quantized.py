@@ -58,3 +58,12 @@ def test_a_method_over_plain_floats_changes_nothing(tmp_path: Path, how: Any) ->
 def test_what_is_no_method_is_refused(tmp_path: Path, how: Any) -> None:
     with pytest.raises(ModelFormatError, match="quantization_config"):
         convert(write(tmp_path, how, {}), dry_run=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32])
+@pytest.mark.parametrize("how", [None, {"quant_method": "mxfp4"}])
+def test_integers_are_no_weights_whatever_is_said(tmp_path: Path, how: Any, dtype: Any) -> None:
+    write(tmp_path, how, {".weight": np.ones((N_FF, N_EMBD), dtype)})
+    need = rf"up_proj\.weight': found I{8 * np.dtype(dtype).itemsize}, integers without scales"
+    with pytest.raises(UnsupportedModelError, match=need):
+        convert(tmp_path, dry_run=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgeinfer.convert.strict_json import Object, parse_object
+from edgeinfer.convert.strict_json import Object, check_fetched, parse_object
 from edgeinfer.errors import ModelFormatError, UnsupportedModelError
 from edgeinfer.loader.cursor import quote
 from edgeinfer.loader.mapped import display
@@ -23,6 +23,7 @@ from edgeinfer.loader.unmapped import UnmappedFile
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMS = 8
 _LENGTH_BYTES = 8
+_START_BYTES = 32  # which tell what the file is
 
 E4M3 = "F8_E4M3"
 # How the bytes are read; BF16 and E4M3 stay as bits until someone decodes them.
@@ -78,9 +79,9 @@ def open_safetensors(path: Path) -> tuple[UnmappedFile, dict[str, Stored]]:
 
 def _tensors(file: UnmappedFile, where: str) -> dict[str, Stored]:
     n_bytes = file.identity.n_bytes
-    head = file.read(0, min(n_bytes, _LENGTH_BYTES)).tobytes()
+    head = file.read(0, min(n_bytes, _START_BYTES)).tobytes()
     _check_start(where, head, n_bytes)
-    start = _LENGTH_BYTES + int.from_bytes(head, "little")
+    start = _LENGTH_BYTES + int.from_bytes(head[:_LENGTH_BYTES], "little")
     raw = file.read(_LENGTH_BYTES, start - _LENGTH_BYTES).tobytes()
     header = parse_object(raw, where)
     header.pop("__metadata__", None)
@@ -99,6 +100,7 @@ def _read(file: UnmappedFile, start: int, at: int, n_bytes: int) -> npt.NDArray[
 
 
 def _check_start(where: str, head: bytes, n_bytes: int) -> None:
+    check_fetched(where, head)
     if head.startswith((b"PK\x03\x04", b"\x80\x02")):
         raise ModelFormatError(
             f"{where}: a Python pickle under another name (need safetensors): it can run code when "

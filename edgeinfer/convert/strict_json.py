@@ -14,6 +14,11 @@ from edgeinfer.loader.mapped import display
 
 MAX_DIGITS = 19  # so that integers have 64 bits
 MAX_BYTES = 256 << 20  # the largest tokenizer.json has 40 MB
+_NOT_FETCHED = (
+    (b"version https://git-lfs", "a Git LFS pointer, not the file: run `git lfs pull` there"),
+    (b"<!doctype", "an HTML page, not the file: the download failed, fetch it again"),
+    (b"<html", "an HTML page, not the file: the download failed, fetch it again"),
+)
 
 Object = dict[str, Any]
 
@@ -51,9 +56,17 @@ def _read(path: Path) -> bytes:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ModelNotFoundError(f"{where}: {error.strerror or error}") from None
+    check_fetched(where, raw)
     if len(raw) > MAX_BYTES:
         raise ModelFormatError(f"{where}: found more than {MAX_BYTES} bytes (need at most these)")
     return raw
+
+
+def check_fetched(where: str, head: bytes) -> None:
+    """Raise ModelFormatError if a file begins like what stands in for one that was not fetched."""
+    for start, what in _NOT_FETCHED:
+        if head[: len(start)].lower() == start:
+            raise ModelFormatError(f"{where}: found {what}")
 
 
 def parse_object(raw: bytes, where: str, *, infinite: bool = False) -> Object:

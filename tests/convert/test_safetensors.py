@@ -9,6 +9,7 @@ import pytest
 
 from edgeinfer.convert.checkpoint import open_checkpoint
 from edgeinfer.convert.safetensors import open_safetensors
+from edgeinfer.convert.strict_json import read_object
 from edgeinfer.errors import EdgeInferError, ModelFormatError, UnsupportedModelError
 from tests.convert.checkpoints import write_raw
 
@@ -89,6 +90,20 @@ def test_a_pickle_under_another_name_is_refused(tmp_path: Path, head: bytes) -> 
     (tmp_path / "a.safetensors").write_bytes(head + bytes(100))
     with pytest.raises(ModelFormatError, match="pickle"):
         open_safetensors(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\nsize 1\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html></html>", "fetch it again"),
+    ],
+)
+def test_what_stands_in_for_a_file_is_named(tmp_path: Path, head: bytes, message: str) -> None:
+    for read in (open_safetensors, read_object):
+        (tmp_path / "a").write_bytes(head)
+        with pytest.raises(ModelFormatError, match=message):
+            read(tmp_path / "a")
 
 
 def indexed(folder: Path, weight_map: Any) -> None:

@@ -145,8 +145,13 @@ def read_config(folder: Path) -> Config:
         )
     inner = raw.get("text_config")
     if isinstance(inner, dict):
-        tied = {TIED: raw.get(TIED)}
-        raw = {key: value for key, value in (tied | raw | inner).items() if value is not None}
+        # The class named ties by its own configuration, as transformers 5 reads it. The inner one
+        # counts only where that says nothing and its class does not tie: older files have it there.
+        outer = raw.get(TIED)
+        if outer is None and _TIED.match(names[0]):
+            outer = True
+        merged = raw | inner if outer is None else raw | inner | {TIED: outer}
+        raw = _stated(merged)
     raw = {name: raw[old] for old, name in _NAMES.items() if old in raw} | raw
     return Config(names[0], raw, Metadata(_stated(raw), where=where))
 

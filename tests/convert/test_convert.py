@@ -11,6 +11,7 @@ import pytest
 
 from edgeinfer.cli.__main__ import main
 from edgeinfer.convert import convert
+from edgeinfer.convert.config import read_config
 from edgeinfer.errors import (
     EdgeInferError,
     InvalidParameterError,
@@ -349,6 +350,25 @@ def test_tied_embeddings_are_the_output_unless_there_is_another(
     result = convert(folder, dry_run=True)
     assert ("output.weight" in {tensor.name for tensor in result.tensors}) == differs
     assert ("lm_head.weight differs" in caplog.text) == differs
+
+
+@pytest.mark.parametrize(
+    ("name", "outer", "inner", "tied"),
+    [
+        ("Mistral3ForConditionalGeneration", None, False, True),
+        ("Mistral3ForConditionalGeneration", False, True, False),
+        ("Gemma3ForConditionalGeneration", True, False, True),
+        ("Qwen3_5ForConditionalGeneration", False, True, False),
+        ("Qwen3_5ForConditionalGeneration", None, True, True),  # transformers 5 would make it up
+    ],
+)
+def test_a_class_ties_by_its_own_configuration(
+    tmp_path: Path, name: str, outer: bool | None, inner: bool | None, tied: bool
+) -> None:
+    key = "tie_word_embeddings"
+    said = {"architectures": [name], key: outer, "text_config": {key: inner}}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    assert read_config(tmp_path).is_tied == tied
 
 
 @pytest.mark.parametrize("said", [False, None])

@@ -115,6 +115,28 @@ def test_reference_gives_the_logits_of_transformers(model: Model) -> None:
 
 
 @needs_transformers
+def test_the_least_step_of_transformers_is_not_that_of_nemotron_h(models: Path) -> None:
+    """The row's steps fall below transformers' default, so its proof is one of having no limit.
+
+    Where this fails since transformers has none either, the row needs no `time_step_min`.
+    """
+    import torch
+    import transformers
+
+    arrays = np.load(models / "nemotron_h.npz")
+    tokens = torch.from_numpy(arrays["tokens"])[None]
+    differ = {}
+    for least in (ROWS["nemotron_h"].config["time_step_min"], 0.001):
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            models / "nemotron_h", time_step_min=least, attn_implementation="eager"
+        )
+        with torch.no_grad():
+            found = model.eval().float()(tokens, use_cache=False).logits[0].numpy()
+        differ[least] = np.abs(found - arrays["logits"]).max() / np.abs(arrays["logits"]).max()
+    assert differ[1e-30] < 1e-4 < 1e-3 < differ[0.001]
+
+
+@needs_transformers
 @pytest.mark.parametrize("outtype", ["f32", "f16"])
 def test_native_is_close_to_transformers(model: Model, outtype: str) -> None:
     with open_gguf(converted(model.folder, outtype)) as file:

@@ -10,6 +10,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,7 @@ class Result:
 
     `bound_by` says what the roof is, "int8" in multiply-adds or "memory" in bytes a second; `share`
     is how much of it the model's matrices (and keys and values) took. None: not measured.
+    `packed`: the weights lie in the model's pack. `only_reads`: the model writes no text.
     """
 
     test: str
@@ -57,6 +59,8 @@ class Result:
     isa: str
     cpu: str
     build: str
+    packed: bool
+    only_reads: bool
 
 
 def bench(
@@ -103,6 +107,7 @@ def bench(
 
     pp512 is a prompt of 512 tokens read at once, tg128 is 128 tokens written one after the
     other; each is warmed up once, then repeated. Lists such as -p 128,512 measure all of them.
+    A pack of the model is used as 'run' uses it. Models that write no text are measured at reading.
     """
     from edgeinfer.loader.resolve import resolve
 
@@ -160,12 +165,13 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
     """Compile the model once and yield the result of each (prompt, answer) length."""
     from math import prod
 
+    from edgeinfer import packing
     from edgeinfer.arch import build_program
     from edgeinfer.kernels.backend import PAGE_LEN, Limits, choose
     from edgeinfer.loader.gguf import open_gguf
 
     backend = choose(plan.backend)
-    with open_gguf(plan.path) as file:
+    with open_gguf(plan.path) as file, ExitStack() as opened:
         tests = _suited(tests, plan, build_program(file.metadata, file.tensors, n_ctx=1))
         n_ctx = plan.n_depth + max(map(max, tests))
         n_pages = -(-n_ctx // PAGE_LEN)
@@ -178,7 +184,10 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
             kv_type=plan.kv_type,
         )
         program = build_program(file.metadata, file.tensors, n_ctx=n_ctx)
-        executable = backend.compile(program, file.tensors, limits)
+        packed = packing.find(file, backend)
+        if packed is not None:
+            opened.callback(packed.close)
+        executable = backend.compile(program, file.tensors, limits, packed=packed)
         try:
             steps = Steps(executable, n_pages, plan.n_batch)
             roofs = Roofs(program, file.tensors, backend.name)
@@ -204,6 +213,8 @@ def measure(plan: Plan, tests: list[tuple[int, int]]) -> Iterable[Result]:
                     n_params=sum(prod(tensor.shape) for tensor in file.tensors.values()),
                     backend=backend.name,
                     **_machine(backend.name),
+                    packed=packed is not None,
+                    only_reads=program.pooling is not None,
                 )
         finally:
             executable.close()
@@ -336,8 +347,11 @@ COLUMNS = (("model", 24), ("size", 9), ("params", 10), ("backend", 16), ("thread
 def _head(result: Result) -> str:
     titles = " | ".join(f"{title:<{width}}" for title, width in COLUMNS)
     rule = " | ".join("-" * width for _, width in COLUMNS)
+    notes = [f"{result.cpu}, edgeinfer {result.build}"]
+    notes += ["weights mapped from the pack"] * result.packed
+    notes += ["this model writes no text: reading alone is measured"] * result.only_reads
     return (
-        f"{result.cpu}, edgeinfer {result.build}\n\n"
+        f"{'; '.join(notes)}\n\n"
         f"| {titles} | {'t/s':>22} | {'of the roof':>24} |\n"
         f"| {rule} | {'-' * 21}: | {'-' * 23}: |"
     )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.cli.__main__ import main
+from tests.arch import tiny
 from tests.arch.test_encoders import N_POSITIONS, bert
 from tests.gguf_writer import write_gguf
 
@@ -40,7 +41,10 @@ class Backend:
     def __init__(self):
         self.made = []
 
-    def compile(self, program, tensors, limits, *, progress=None):
+    def layout(self, formats):
+        return None
+
+    def compile(self, program, tensors, limits, *, progress=None, packed=None):
         self.made.append(CountingExecutable(limits))
         return self.made[-1]
 
@@ -154,6 +158,9 @@ def test_a_model_that_only_reads_is_measured_at_reading(executables, tmp_path, c
     path = write_gguf(tmp_path / "encoder.gguf", *bert())
     results = bench(path, capsys, "-r", "1")
     assert [result["test"] for result in results] == [f"pp{N_POSITIONS}"]
+    assert results[0]["only_reads"]
+    assert main(["bench", str(path), "-r", "1"]) == 0
+    assert "; this model writes no text: reading alone is measured\n" in capsys.readouterr().out
     for wrong, need in (
         (["-n", "4"], "writes no text (need -n 0)"),
         (["-p", "0"], "only reads (need -p above 0)"),
@@ -177,3 +184,27 @@ def test_a_model_that_only_reads_is_measured_at_reading(executables, tmp_path, c
 def test_what_is_out_of_range_is_said_by_its_flag(executables, smollm2_path, capsys, wrong, need):
     assert main(["bench", str(smollm2_path), *wrong]) == 2
     assert need in capsys.readouterr().err
+
+
+def test_a_pack_is_used_as_run_uses_it_and_named(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("edgeinfer.kernels.native._native")
+    from edgeinfer.kernels.native.backend import NativeBackend
+
+    monkeypatch.setenv("EDGEINFER_CACHE", str(tmp_path / "cache"))
+    given = []
+    compile_program = NativeBackend.compile
+
+    def watched(*args, packed=None, **options):
+        given.append(packed)
+        return compile_program(*args, packed=packed, **options)
+
+    monkeypatch.setattr(NativeBackend, "compile", watched)
+    path = write_gguf(tmp_path / "tiny.gguf", *tiny.llama())
+    args = ["-p", "4", "-n", "0", "-r", "1", "--backend", "native"]
+    assert not bench(path, capsys, *args)[0]["packed"]
+    assert main(["pack", str(path)]) == 0
+    capsys.readouterr()
+    assert bench(path, capsys, *args)[0]["packed"]
+    assert main(["bench", str(path), *args]) == 0
+    assert "; weights mapped from the pack\n" in capsys.readouterr().out
+    assert given[0] is None and "blk.1.ffn_down.weight" in given[1]

@@ -44,6 +44,9 @@ class SectionedCommand(TyperCommand):
     """A command whose help groups its options by their help panel, and whose errors name them."""
 
     def invoke(self, ctx: Any) -> Any:
+        from edgeinfer.cli.ranges import check_most
+
+        check_most(ctx.params, self.params)
         try:
             return super().invoke(ctx)
         except InvalidParameterError as error:

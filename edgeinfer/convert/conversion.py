@@ -31,6 +31,7 @@ from edgeinfer.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from edgeinfer.kernels.cpus import threads_or_default
 from edgeinfer.loader.mapped import display
 from edgeinfer.quant.formats import FORMATS, Format
 from edgeinfer.quant.recipe import fitting
@@ -71,7 +72,7 @@ def convert(
         split_max_bytes: write a set of files whose tensors take at most so much each.
         overwrite: replace a file that is there.
         dry_run: write nothing, report what would be.
-        n_threads: threads that encode; None for what affinity and quota allow.
+        n_threads: threads that encode, 1 to 512; None for what affinity and quota allow.
         progress: called from this thread while bytes are written.
 
     Raises:
@@ -83,6 +84,7 @@ def convert(
     if outtype not in OUT_TYPES:
         known = ", ".join(OUT_TYPES)
         raise InvalidParameterError(f"outtype: found {outtype!r} (need one of {known})")
+    n_threads = threads_or_default(n_threads)
     source = Path(folder)
     _check_folder(source)
     output = Output(

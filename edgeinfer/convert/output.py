@@ -7,7 +7,6 @@ from pathlib import Path
 
 from edgeinfer.convert.keys import Keys
 from edgeinfer.convert.source import CheckpointRows
-from edgeinfer.kernels.cpus import default_threads
 from edgeinfer.quant.formats import Format
 from edgeinfer.quant.tensor import Tensor
 from edgeinfer.quantizing.conversion import Bytes, converted, pieces_of
@@ -66,7 +65,7 @@ class Output:
     split_max_bytes: int | None
     overwrite: bool
     dry_run: bool
-    n_threads: int | None
+    n_threads: int
     progress: Progress | None
 
     def write(self, content: Content) -> Conversion:
@@ -105,8 +104,7 @@ class Output:
         pieces = (piece for tensor, to in chosen for piece in pieces_of(tensor, to, None))
         formats = {to.name for tensor, to in chosen if to is not tensor.format}
         encode = encoder(formats, {tensor.name for tensor, _ in chosen})
-        n_threads = self.n_threads or default_threads()
-        with closing(converted(content.rows, pieces, encode, n_threads=n_threads)) as ready:
+        with closing(converted(content.rows, pieces, encode, n_threads=self.n_threads)) as ready:
             for piece, data in ready:
                 done += (piece.rows.stop - piece.rows.start) * piece.tensor.row_bytes
                 if self.progress:

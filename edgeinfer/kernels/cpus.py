@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+from edgeinfer.errors import InvalidParameterError
+from edgeinfer.kernels.backend import MOST_THREADS
+
 CGROUP = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 
@@ -32,6 +35,18 @@ def quota_cpus() -> float | None:
             break
         quotas += _quota_of(place / "cpu.max")
     return min(quotas, default=None)
+
+
+def threads_or_default(n_threads: int | None) -> int:
+    """Return how many threads work on what is no model's step; None and 0 say nothing.
+
+    Raises InvalidParameterError for what is out of the range that models have.
+    """
+    if n_threads is not None and not 0 <= n_threads <= MOST_THREADS:
+        raise InvalidParameterError(
+            f"n_threads: found {n_threads} (need 1 to {MOST_THREADS}, or None for the default)"
+        )
+    return n_threads or default_threads()
 
 
 def default_threads() -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgeinfer.errors import InvalidParameterError
-from edgeinfer.kernels.cpus import default_threads
+from edgeinfer.kernels.cpus import threads_or_default
 from edgeinfer.quantizing.choices import Choices, format_named, tensor_types_of
 from edgeinfer.quantizing.copying import Splitting
 from edgeinfer.quantizing.job import open_job
@@ -72,7 +72,8 @@ def quantize(
         keep_split: write a set split as the source is.
         overwrite: replace a file that is there.
         dry_run: leave no file, report what would be.
-        n_threads: threads that encode and measure; None for what affinity and quota allow.
+        n_threads: threads that encode and measure, 1 to 512; None for all that
+            affinity and quota allow.
         progress: called from this thread as progress(stage, n_done, n_total): bytes of the source
             while "quantizing", windows and groups of matrices else. What it raises ends the work.
 
@@ -103,7 +104,7 @@ def quantize(
         choices,
         splitting=splitting,
         imatrix=None if imatrix is None else Path(imatrix),
-        n_threads=n_threads or default_threads(),
+        n_threads=threads_or_default(n_threads),
     ) as job:
         return Work(
             job=job,

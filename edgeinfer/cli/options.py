@@ -18,6 +18,7 @@ from edgeinfer.errors import InvalidParameterError
 
 SAMPLING = "Sampling"
 BANNED = float("-inf")
+STDIN = Path("-")
 MINUS_ONE_IS_NONE = ("max_tokens", "seed")
 _SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 _ESCAPE = re.compile(r"\\(n|t|r|\\|'|\"|x[0-9a-fA-F]{2})")

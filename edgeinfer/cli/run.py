@@ -13,6 +13,7 @@ from edgeinfer.cli.chat_screen import PipeScreen
 from edgeinfer.cli.form import FormFlags
 from edgeinfer.cli.loading import load_model
 from edgeinfer.cli.options import (
+    STDIN,
     AnswerFlags,
     BiasFlags,
     LoadFlags,
@@ -29,8 +30,6 @@ from edgeinfer.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from edgeinfer.model import Model
-
-STDIN = Path("-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

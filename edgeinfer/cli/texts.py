@@ -3,10 +3,8 @@
 import sys
 from pathlib import Path
 
-from edgeinfer.cli.options import as_text, read_text
+from edgeinfer.cli.options import STDIN, as_text, read_text
 from edgeinfer.errors import InvalidParameterError
-
-STDIN = Path("-")
 
 
 def texts_of(given: list[str] | None, file: Path | None) -> list[str]:

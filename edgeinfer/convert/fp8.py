@@ -19,8 +19,15 @@ from edgeinfer.loader.cursor import quote
 
 SCALES = ("_scale_inv", "_scale")  # behind the matrix's name; either is multiplied by
 BLOCK = (128, 128)
-# What activations, or keys and values, are multiplied by before they become 8-bit floats, too.
-ACTIVATION_SCALES = ("input_scale", "input_scale_ub", "output_scale", "k_scale", "v_scale")
+# What activations, or keys and values, are multiplied by before they become 8-bit floats, too; and
+# the matrices of codes, one of which stands beside it.
+ACTIVATION_SCALES = {
+    "input_scale": ("weight",),
+    "input_scale_ub": ("weight",),
+    "output_scale": ("weight",),
+    "k_scale": ("weight", "k_proj.weight", "qkv_proj.weight"),
+    "v_scale": ("weight", "v_proj.weight", "qkv_proj.weight"),
+}
 
 
 def is_scale(name: str, tensors: Mapping[str, Stored]) -> bool:
@@ -35,9 +42,8 @@ def is_of_activations(name: str, tensors: Mapping[str, Stored]) -> bool:
     Activations are no 8-bit floats here, so it is of no use.
     """
     module, _, last = name.rpartition(".")
-    return last in ACTIVATION_SCALES and any(
-        tensor.dtype == E4M3 and other.startswith(module + ".") for other, tensor in tensors.items()
-    )
+    beside = (f"{module}.{matrix}" for matrix in ACTIVATION_SCALES.get(last, ()))
+    return any(matrix in tensors and tensors[matrix].dtype == E4M3 for matrix in beside)
 
 
 def dequantized(codes: Stored, tensors: Mapping[str, Stored], c: Config) -> Weights:

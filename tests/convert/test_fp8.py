@@ -73,8 +73,10 @@ def test_a_value_is_its_number_times_its_scale(tmp_path: Path, kind: str, suffix
 def test_scales_of_activations_are_left_out(tmp_path: Path) -> None:
     one = np.ones(1, np.float32)
     module = NAME.removesuffix(".weight")
-    more = {NAME + "_scale": one, module + ".input_scale": one}
-    write(tmp_path, random_codes(), more | {"model.layers.0.mlp.k_scale": one})
+    keys = "model.layers.0.self_attn.k_proj.weight"
+    more = {NAME + "_scale": one, module + ".input_scale": one, keys + "_scale": one}
+    more |= {keys: np.zeros(arrays()[keys].shape, np.uint8)}
+    write(tmp_path, random_codes(), more | {"model.layers.0.self_attn.k_scale": one})
     assert convert(tmp_path, dry_run=True).n_bytes > 0
     alone = tmp_path / "alone"
     alone.mkdir()

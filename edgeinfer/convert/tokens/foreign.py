@@ -52,7 +52,7 @@ def _ask(wanted: str, tokenizer: Object, texts: list[str], where: str) -> list[A
 
 def _ask_process(script: Path, request: Object, where: str) -> Object:
     # Isolated and without site packages, whose place comes with the request: starts in a tenth of
-    # the time, and imports nothing from the folder the user happens to be in.
+    # the time, and imports what this process would.
     command = [sys.executable, "-I", "-S", str(script)]
     sent = json.dumps(request).encode()
     try:
